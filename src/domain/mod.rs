@@ -1,0 +1,13 @@
+//! Nouns and pure rules. Nothing in here does I/O, knows a database, or imports another part of Cerca.
+
+mod adapter;
+mod delivery;
+mod event;
+mod request;
+mod retry;
+
+pub use adapter::AdapterName;
+pub use delivery::{Attempt, AttemptOutcome, Claim, Delivery, DeliveryState, Outcome, Settle};
+pub use event::{EventStatus, NewEvent, StoredEvent};
+pub use request::{HeaderList, RawRequest};
+pub use retry::RetryPolicy;

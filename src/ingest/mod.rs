@@ -1,0 +1,128 @@
+//! Bytes to events: verify, then identify. Pure: the request, the provider, its secrets and `now` go in, events or a
+//! rejection come out. No I/O, no clock, no async, so that every provider is tested without a server.
+
+use std::{borrow::Cow, fmt};
+
+use jiff::Timestamp;
+
+use crate::{adapters::Provider, domain::RawRequest};
+
+/// Verifies and reads one request.
+///
+/// # Errors
+/// A [`Rejection`] says why the request is not taken, and with which status it is answered.
+pub fn ingest<'a>(
+    provider: &Provider,
+    request: &RawRequest<'a>,
+    now: Timestamp,
+) -> Result<Ingested<'a>, Rejection> {
+    let _ = (provider, request, now);
+    unimplemented!("the adapter language")
+}
+
+/// What a request turned out to be.
+#[derive(Debug)]
+pub enum Ingested<'a> {
+    /// Authentic, and these are its events: one, several (a batch) or none (an empty batch).
+    Events {
+        events: Vec<Identified<'a>>,
+        verified: Verified,
+    },
+    /// An ownership challenge; answered and not stored.
+    Handshake(Answer),
+}
+
+/// How the request was proved.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Verified {
+    /// Index of the signature rule of the adapter; `None` with `verify = "none"`.
+    pub signature: Option<usize>,
+    /// Index of the secret that matched, so that an old one can be seen to be out of use.
+    pub secret: Option<usize>,
+}
+
+/// One event as the adapter's selectors read it.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Identified<'a> {
+    pub id: String,
+    pub event_type: Option<String>,
+    pub occurred_at: Option<Timestamp>,
+    pub ordering_key: Option<String>,
+    /// The whole body, or the exact bytes of the item. Borrowed from the request wherever it can be.
+    pub payload: Cow<'a, [u8]>,
+}
+
+/// An answer in the words that the sender waits for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Answer {
+    pub status: u16,
+    pub content_type: String,
+    pub headers: Vec<(String, String)>,
+    pub body: Vec<u8>,
+}
+
+/// Why a request is refused. A closed list: each has one label for metrics and one status.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Rejection {
+    MissingSignature,
+    MalformedSignature,
+    WrongSignature,
+    MissingTimestamp,
+    /// The signed time is this many seconds too old.
+    Stale { seconds: i64 },
+    /// The signed time is this many seconds ahead.
+    Future { seconds: i64 },
+    /// A handshake whose conditions do not hold.
+    Handshake { status: u16 },
+    /// Authentic, but not what the adapter reads.
+    MalformedBody(String),
+    /// Authentic, but no selector found an event id.
+    MissingId,
+}
+
+impl Rejection {
+    /// The status of the answer: 401 when unproved, 400 when authentic but unreadable.
+    #[must_use]
+    pub fn status(&self) -> u16 {
+        match self {
+            Self::MalformedBody(_) | Self::MissingId => 400,
+            Self::Handshake { status } => *status,
+            _ => 401,
+        }
+    }
+
+    /// A short constant name, for metrics and quarantine.
+    #[must_use]
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::MissingSignature => "missing_signature",
+            Self::MalformedSignature => "malformed_signature",
+            Self::WrongSignature => "wrong_signature",
+            Self::MissingTimestamp => "missing_timestamp",
+            Self::Stale { .. } => "stale",
+            Self::Future { .. } => "future",
+            Self::Handshake { .. } => "handshake_refused",
+            Self::MalformedBody(_) => "malformed_body",
+            Self::MissingId => "missing_id",
+        }
+    }
+}
+
+impl fmt::Display for Rejection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::MissingSignature => write!(f, "the request carries no signature"),
+            Self::MalformedSignature => write!(f, "the signature is not of the expected form"),
+            Self::WrongSignature => write!(f, "no secret gives this signature for these bytes"),
+            Self::MissingTimestamp => write!(f, "the signed time is missing or unreadable"),
+            Self::Stale { seconds } => write!(f, "the signed time is {seconds} s too old"),
+            Self::Future { seconds } => write!(f, "the signed time is {seconds} s in the future"),
+            Self::Handshake { .. } => write!(f, "the ownership challenge was not for this endpoint"),
+            Self::MalformedBody(what) => write!(f, "the body is not what the adapter reads: {what}"),
+            Self::MissingId => write!(f, "no selector of the adapter found an event id"),
+        }
+    }
+}
+
+impl std::error::Error for Rejection {}
