@@ -3,4 +3,7 @@
 
 pub mod adapters;
 pub mod domain;
+pub mod handlers;
 pub mod ingest;
+pub mod store;
+pub mod units;

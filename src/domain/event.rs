@@ -74,13 +74,7 @@ pub enum EventStatus {
 }
 
 impl EventStatus {
-    pub const ALL: [Self; 5] = [
-        Self::Pending,
-        Self::Done,
-        Self::Failed,
-        Self::Unrouted,
-        Self::Discarded,
-    ];
+    pub const ALL: [Self; 5] = [Self::Pending, Self::Done, Self::Failed, Self::Unrouted, Self::Discarded];
 
     #[must_use]
     pub fn as_str(self) -> &'static str {
@@ -107,8 +101,6 @@ impl FromStr for EventStatus {
         Self::ALL
             .into_iter()
             .find(|status| status.as_str() == text)
-            .ok_or_else(|| {
-                format!("`{text}` is not a status; one of pending, done, failed, unrouted, discarded")
-            })
+            .ok_or_else(|| format!("`{text}` is not a status; one of pending, done, failed, unrouted, discarded"))
     }
 }

@@ -1,1 +1,74 @@
-//! Being written.
+//! Where events go: one file per kind. A handler never sees the store; it says how the attempt went, and the worker
+//! settles it. A sql handler in the store's own database is the exception: it gives a statement, which the store runs in
+//! the settle's transaction.
+
+mod spec;
+
+use std::{sync::Arc, time::Duration};
+
+use futures_util::future::BoxFuture;
+
+use crate::{
+    domain::{Claim, RetryPolicy},
+    store::SqlValue,
+};
+
+pub use spec::{HandlerSpec, Kind, RetrySpec};
+
+/// A business effect outside the store.
+pub trait Handler: Send + Sync {
+    /// Tries the delivery once. Must be safe to call again: the effect is at-least-once, under the stable key
+    /// [`idempotency_key`]. Dropped when the handler's timeout runs out.
+    ///
+    /// # Errors
+    /// A [`Failure`] says whether another try can help.
+    fn handle<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<(), Failure>>;
+}
+
+/// How an attempt failed. The text is kept in the history and must hold no secret.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Failure {
+    /// By the handler's retry policy.
+    #[error("{0}")]
+    Retry(String),
+    /// Not before this long, as the target asked.
+    #[error("{error}")]
+    RetryAfter { after: Duration, error: String },
+    /// Another try cannot help.
+    #[error("{0}")]
+    GiveUp(String),
+}
+
+/// What a configured handler does.
+pub enum Action {
+    Outside(Arc<dyn Handler>),
+    /// A statement in the store's own database.
+    InStore(SqlAction),
+}
+
+/// The statement of a sql handler with the expressions that give its parameters.
+pub struct SqlAction {
+    pub statement: Arc<str>,
+    /// Reads the parameters from an event; an unreadable one is a failed attempt.
+    pub params: Box<dyn Fn(&Claim) -> Result<Vec<SqlValue>, Failure> + Send + Sync>,
+}
+
+/// A configured handler with what the worker needs to know of it.
+pub struct Route {
+    pub name: Arc<str>,
+    pub action: Action,
+    pub retry: RetryPolicy,
+    /// Deliveries in flight at once, at most.
+    pub concurrency: usize,
+    /// How long one attempt may take.
+    pub timeout: Duration,
+}
+
+/// The key under which a target can recognise a repeated effect; the same in every try.
+#[must_use]
+pub fn idempotency_key(claim: &Claim) -> String {
+    format!(
+        "{}:{}:{}",
+        claim.event.provider, claim.event.provider_event_id, claim.handler
+    )
+}

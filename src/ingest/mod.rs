@@ -11,11 +11,7 @@ use crate::{adapters::Provider, domain::RawRequest};
 ///
 /// # Errors
 /// A [`Rejection`] says why the request is not taken, and with which status it is answered.
-pub fn ingest<'a>(
-    provider: &Provider,
-    request: &RawRequest<'a>,
-    now: Timestamp,
-) -> Result<Ingested<'a>, Rejection> {
+pub fn ingest<'a>(provider: &Provider, request: &RawRequest<'a>, now: Timestamp) -> Result<Ingested<'a>, Rejection> {
     let _ = (provider, request, now);
     unimplemented!("the adapter language")
 }
@@ -70,11 +66,17 @@ pub enum Rejection {
     WrongSignature,
     MissingTimestamp,
     /// The signed time is this many seconds too old.
-    Stale { seconds: i64 },
+    Stale {
+        seconds: i64,
+    },
     /// The signed time is this many seconds ahead.
-    Future { seconds: i64 },
+    Future {
+        seconds: i64,
+    },
     /// A handshake whose conditions do not hold.
-    Handshake { status: u16 },
+    Handshake {
+        status: u16,
+    },
     /// Authentic, but not what the adapter reads.
     MalformedBody(String),
     /// Authentic, but no selector found an event id.

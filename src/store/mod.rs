@@ -1,1 +1,125 @@
-//! Being written.
+//! The seam to the database: three traits because there are three readers. `http::receive` sees [`Inbox`], the worker
+//! sees [`Queue`], people and the clock see [`Admin`]. Methods are the verbs of the flow and one transaction each; no
+//! connection, transaction or SQL type leaves this module, so the two engines may differ inside.
+//!
+//! No database call runs in a future that a client can drop: callers send a message to a task (PostgreSQL) or a thread
+//! (SQLite) that owns its connection, and wait for the answer.
+
+mod types;
+
+use std::{sync::Arc, time::Duration};
+
+use futures_util::future::BoxFuture;
+
+use crate::domain::{Claim, NewEvent, Settle};
+
+pub use types::{
+    Accepted, Applied, AttemptLimit, ClaimRequest, Discarded, Effect, EventDetail, EventFilter, EventRow, HandlerStats,
+    Lease, Page, PurgePolicy, Purged, Reprocess, ReprocessScope, Reprocessed, SqlValue, Stats, StoreError, Swept, Who,
+};
+
+pub type StoreFuture<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
+
+/// Everything that a database does for Cerca.
+pub trait Store: Inbox + Queue + Admin {}
+
+/// Takes events in.
+pub trait Inbox: Send + Sync {
+    /// Stores the events of one request in one transaction, shared with other requests that wait at the same time
+    /// (group commit), and answers after the commit, in the order given. The events are queued before this returns: if
+    /// the future is dropped they are stored all the same.
+    ///
+    /// # Errors
+    /// [`StoreError::Full`] at once when the queue is full, [`StoreError::Unavailable`] when the commit failed or its
+    /// outcome is unknown. In both cases nothing may be acknowledged.
+    fn accept(&self, events: Vec<NewEvent>) -> StoreFuture<'static, Vec<Accepted>>;
+
+    /// Fresh deliveries are given to this receiver with their bytes still in memory. Set once, before the first event.
+    fn set_handoff(&self, handoff: Arc<dyn Handoff>);
+}
+
+/// The local worker, as the store sees it: takes fresh deliveries without a claim query, while it has room.
+pub trait Handoff: Send + Sync {
+    /// Reserves room for `count` deliveries of `handler`, `bytes` in total. All or nothing; `false`: insert as ready.
+    fn reserve(&self, handler: &str, count: usize, bytes: usize) -> bool;
+
+    /// Gives a reservation back: the insert failed, or some events were duplicates.
+    fn give_back(&self, handler: &str, count: usize, bytes: usize);
+
+    /// Hands over claims that were reserved and are committed.
+    fn hand_over(&self, claims: Vec<Claim>);
+
+    /// Says that ready deliveries were committed, so that the worker claims without waiting for its next poll.
+    fn wake(&self);
+
+    /// How long a fresh claim is leased.
+    fn lease(&self) -> Duration;
+}
+
+/// The work list. Instants are the database's clock; callers pass durations.
+pub trait Queue: Send + Sync {
+    /// Claims due deliveries of the named handlers, oldest `run_at` first, counts the attempt, and reads their events.
+    fn claim(&self, request: ClaimRequest) -> StoreFuture<'_, Vec<Claim>>;
+
+    /// Queues the outcome of an attempt; written in batches, retried until the database takes it. Resolves when it is
+    /// queued (this is the back-pressure), not when it is written. A settle whose token is not that of the present claim changes nothing
+    /// and is counted.
+    fn settle(&self, settle: Settle) -> BoxFuture<'_, ()>;
+
+    /// Resolves when every settle queued before this call is written.
+    fn flush(&self) -> StoreFuture<'_, ()>;
+
+    /// Runs a statement and settles its delivery as done in one transaction, fenced by the claim's token (exactly once).
+    fn apply(&self, effect: Effect) -> StoreFuture<'_, Applied>;
+
+    /// Extends leases; answers, in order, which claims still hold.
+    fn renew(&self, leases: Vec<Lease>, lease: Duration) -> StoreFuture<'_, Vec<bool>>;
+
+    /// Ends leases that ran out: an attempt `lost` in the history, and the delivery ready again, or dead when it is out
+    /// of attempts.
+    fn sweep(&self, limits: Vec<AttemptLimit>) -> StoreFuture<'_, Swept>;
+}
+
+/// What people, the API and the timetable ask.
+pub trait Admin: Send + Sync {
+    /// One page of events, newest first.
+    fn events(&self, filter: EventFilter, cursor: Option<i64>, limit: u32) -> StoreFuture<'_, Page>;
+
+    /// How many events the filter matches.
+    fn count(&self, filter: EventFilter) -> StoreFuture<'_, u64>;
+
+    fn event<'a>(&'a self, provider: &'a str, provider_event_id: &'a str) -> StoreFuture<'a, Option<EventDetail>>;
+
+    /// The exact bytes received and their content type. `None` in place of the bytes once retention removed them.
+    #[allow(
+        clippy::type_complexity,
+        reason = "an event may be unknown, and a known one may have lost its bytes"
+    )]
+    fn payload<'a>(
+        &'a self,
+        provider: &'a str,
+        provider_event_id: &'a str,
+    ) -> StoreFuture<'a, Option<(Option<String>, Option<bytes::Bytes>)>>;
+
+    /// Gives deliveries a new life, and writes down who asked.
+    fn reprocess(&self, what: Reprocess, who: Who) -> StoreFuture<'_, Reprocessed>;
+
+    /// Gives up every delivery of an event that is not done.
+    fn discard<'a>(
+        &'a self,
+        provider: &'a str,
+        provider_event_id: &'a str,
+        who: Who,
+    ) -> StoreFuture<'a, Option<Discarded>>;
+
+    fn stats(&self) -> StoreFuture<'_, Stats>;
+
+    /// Removes what is older than the policy says, one bounded batch; repeat until `Purged::more` is false.
+    fn purge(&self, policy: PurgePolicy, dry_run: bool) -> StoreFuture<'_, Purged>;
+
+    /// Whether the database can be written now.
+    fn ping(&self) -> StoreFuture<'_, ()>;
+
+    /// Finishes what is queued and closes the connections.
+    fn close(&self) -> BoxFuture<'_, ()>;
+}

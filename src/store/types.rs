@@ -1,0 +1,236 @@
+//! The plain values that the store takes and gives.
+
+use std::{sync::Arc, time::Duration};
+
+use jiff::Timestamp;
+
+use crate::domain::{Attempt, Claim, Delivery, EventStatus};
+
+/// What went wrong, as far as a caller branches on it.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum StoreError {
+    /// Too much is waiting already.
+    #[error("the store's queue is full")]
+    Full,
+    /// Away, restarting, read-only, out of space, or the outcome is unknown. Trying again may help.
+    #[error("the store is unavailable: {0}")]
+    Unavailable(String),
+    /// The database refuses these values, whatever the number of tries.
+    #[error("the store refused the data: {0}")]
+    Refused(String),
+    /// The store is closed.
+    #[error("the store is closed")]
+    Closed,
+}
+
+/// What became of one event that was sent to the inbox. All three are acknowledged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Accepted {
+    Stored,
+    /// The same event was there already, with the same bytes.
+    Duplicate,
+    /// The same id was there already with other bytes; the first stays, the conflict is recorded.
+    Conflict,
+}
+
+/// What to claim.
+#[derive(Debug, Clone)]
+pub struct ClaimRequest {
+    /// Handlers with how many deliveries each has room for.
+    pub wants: Vec<(Arc<str>, u32)>,
+    pub lease: Duration,
+    /// Bytes of payload to take at most; at least one delivery is taken.
+    pub max_bytes: usize,
+}
+
+/// The name of a claim, for renewing it.
+#[derive(Debug, Clone)]
+pub struct Lease {
+    pub event_id: i64,
+    pub handler: Arc<str>,
+    pub token: i64,
+}
+
+/// After how many attempts a lost delivery of this handler is dead.
+#[derive(Debug, Clone)]
+pub struct AttemptLimit {
+    pub handler: Arc<str>,
+    pub attempts: u32,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Swept {
+    pub ready: u64,
+    pub dead: u64,
+}
+
+/// A value bound to a statement of a sql handler.
+#[derive(Debug, Clone, PartialEq)]
+pub enum SqlValue {
+    Null,
+    Bool(bool),
+    Int(i64),
+    Float(f64),
+    Text(String),
+    Bytes(bytes::Bytes),
+}
+
+/// A statement to run in the transaction that settles its delivery.
+#[derive(Debug, Clone)]
+pub struct Effect {
+    pub claim: Claim,
+    pub statement: Arc<str>,
+    pub params: Vec<SqlValue>,
+    pub started_at: Timestamp,
+}
+
+/// What became of an [`Effect`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Applied {
+    /// Effect and settle are committed together.
+    Done,
+    /// The claim had ended; nothing was changed.
+    Stale,
+    /// The statement failed; nothing was changed and the delivery is still claimed.
+    Failed(String),
+}
+
+/// Which events. Every field that is set must match.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct EventFilter {
+    pub provider: Option<String>,
+    pub event_type: Option<String>,
+    pub status: Option<EventStatus>,
+    /// Events with an unfinished delivery to this handler.
+    pub handler: Option<String>,
+    /// Arrived at or after.
+    pub since: Option<Timestamp>,
+    /// Arrived before.
+    pub until: Option<Timestamp>,
+    /// Text that the provider event id or the ordering key begins with.
+    pub q: Option<String>,
+}
+
+/// An event as lists show it.
+#[derive(Debug, Clone)]
+pub struct EventRow {
+    pub id: i64,
+    pub provider: String,
+    pub provider_event_id: String,
+    pub event_type: Option<String>,
+    pub status: EventStatus,
+    pub occurred_at: Option<Timestamp>,
+    pub created_at: Timestamp,
+    /// When its last delivery was done; only where the status is done.
+    pub processed_at: Option<Timestamp>,
+    pub ordering_key: Option<String>,
+    pub content_type: Option<String>,
+    /// Bytes of the payload as received.
+    pub size: u64,
+    pub body_sha256: [u8; 32],
+    /// How often another body came under this id.
+    pub conflicts: u64,
+    pub deliveries: Vec<Delivery>,
+}
+
+/// One event with its history.
+#[derive(Debug, Clone)]
+pub struct EventDetail {
+    pub event: EventRow,
+    pub attempts: Vec<Attempt>,
+}
+
+#[derive(Debug, Clone, Default)]
+pub struct Page {
+    pub events: Vec<EventRow>,
+    /// Pass as `cursor` for the next page; `None` on the last.
+    pub next: Option<i64>,
+}
+
+/// Who does something by hand, for the audit.
+#[derive(Debug, Clone)]
+pub struct Who {
+    /// `cli`, `api`, or a name.
+    pub actor: String,
+    pub reason: Option<String>,
+}
+
+/// What to give a new life.
+#[derive(Debug, Clone)]
+pub struct Reprocess {
+    pub filter: ReprocessScope,
+    /// The handlers that each event is sent to anew, done or not. `None`: its dead and discarded deliveries; where it has
+    /// none of these, its routes at ingest.
+    pub handlers: Option<Vec<Arc<str>>>,
+    /// Only count.
+    pub dry_run: bool,
+}
+
+/// One event, or all that match.
+#[derive(Debug, Clone)]
+pub enum ReprocessScope {
+    Event {
+        provider: String,
+        provider_event_id: String,
+    },
+    Filter(EventFilter),
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Reprocessed {
+    /// Events found.
+    pub events: u64,
+    /// Deliveries made ready; those in flight or waiting already are left alone.
+    pub deliveries: u64,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Discarded {
+    pub deliveries: u64,
+}
+
+/// Counts for people and metrics.
+#[derive(Debug, Clone, Default)]
+pub struct Stats {
+    pub events: u64,
+    pub pending: u64,
+    pub failed: u64,
+    pub unrouted: u64,
+    pub discarded: u64,
+    pub conflicts: u64,
+    pub handlers: Vec<HandlerStats>,
+    /// Events stored, by provider.
+    pub providers: Vec<(String, u64)>,
+}
+
+#[derive(Debug, Clone, Default)]
+pub struct HandlerStats {
+    pub handler: String,
+    pub ready: u64,
+    pub claimed: u64,
+    pub blocked: u64,
+    pub dead: u64,
+    /// Age of the oldest delivery that is due and not claimed.
+    pub oldest_due: Option<Duration>,
+}
+
+/// Ages after which things go.
+#[derive(Debug, Clone, Copy)]
+pub struct PurgePolicy {
+    /// Payloads, headers and attempts of done, unrouted and discarded events.
+    pub done: Duration,
+    /// The same of failed events, whose dead deliveries go too.
+    pub failed: Duration,
+    /// The rest of the row, which keeps its id from being taken as new.
+    pub dedupe: Duration,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Purged {
+    /// Events whose payload went.
+    pub payloads: u64,
+    /// Rows that went whole.
+    pub events: u64,
+    /// There is more to do.
+    pub more: bool,
+}
