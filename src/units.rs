@@ -27,7 +27,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
 pub fn format_duration(duration: Duration) -> String {
     let millis = duration.as_millis();
     for (unit, size) in [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000)] {
-        if millis > 0 && millis % size == 0 {
+        if millis > 0 && millis.is_multiple_of(size) {
             return format!("{}{unit}", millis / size);
         }
     }
