@@ -12,7 +12,10 @@ mod json_text;
 mod scope;
 mod time;
 mod url;
+mod vectors;
 mod verify;
+
+pub use vectors::{VectorError, VectorEvent, VectorResult, run_vectors};
 
 use std::{borrow::Cow, fmt};
 
