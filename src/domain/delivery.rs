@@ -68,9 +68,14 @@ pub struct Claim {
 pub enum Outcome {
     Done,
     /// Try again after this long.
-    Retry { after: Duration, error: String },
+    Retry {
+        after: Duration,
+        error: String,
+    },
     /// Out of attempts, or told to give up.
-    Dead { error: String },
+    Dead {
+        error: String,
+    },
     /// Given back untouched, at shutdown: the attempt does not count and leaves no history.
     Released,
 }

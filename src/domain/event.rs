@@ -108,7 +108,9 @@ impl FromStr for EventStatus {
             .into_iter()
             .find(|status| status.as_str() == text)
             .ok_or_else(|| {
-                format!("`{text}` is not a status; one of pending, done, failed, unrouted, discarded")
+                format!(
+                    "`{text}` is not a status; one of pending, done, failed, unrouted, discarded"
+                )
             })
     }
 }
