@@ -729,6 +729,10 @@ def more_cases(out):
         bad = request.copy()
         bad.set("X-Hub-Signature-256", request.get("X-Hub-Signature-256").removeprefix("sha256="))
         out.rejected("no prefix", bad, [key])
+        # The example of GitHub's own page.
+        shown = post(name, b"Hello, World!", [("X-GitHub-Event", "push"), ("X-GitHub-Delivery", str(uuid.UUID(int=8)))])
+        shown.set("X-Hub-Signature-256", "sha256=757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17")
+        out.event("the documented example", shown, ["It's a Secret to Everybody"])
         ping = post(name, b'{"zen":"Keep it logically awesome.","hook_id":1}', [JSON, ("X-GitHub-Event", "ping"), ("X-GitHub-Delivery", str(uuid.UUID(int=7)))])
         out.event("ping", sign(ping), [key])
     if name == "gitlab":
