@@ -410,6 +410,10 @@ def telegram_events(r):
     return [(str(r.json["update_id"]), next(key for key in r.json if key != "update_id"))]
 
 
+def heroku_events(r):
+    return [(r.json["id"], f"{r.json['webhook_metadata']['event']['include']}.{r.json['action']}")]
+
+
 def zendesk_events(r):
     return [(r.json.get("id") or r.get("X-Zendesk-Webhook-Invocation-Id"), r.json["type"])]
 
@@ -487,7 +491,7 @@ PROVIDERS = {
     "github": Provider(body_hex("X-Hub-Signature-256", "sha256="), github_events, "X-Hub-Signature-256"),
     "gitlab": Provider(token("X-Gitlab-Token"), headers("Idempotency-Key", "X-Gitlab-Event"), "X-Gitlab-Token", tamper=None),
     "gocardless": Provider(body_hex("Webhook-Signature"), items("events", "id", "resource_type", "action"), "Webhook-Signature"),
-    "heroku": Provider(body_base64("Heroku-Webhook-Hmac-SHA256"), items("", "id", "webhook_metadata/event/include", "action"), "Heroku-Webhook-Hmac-SHA256"),
+    "heroku": Provider(body_base64("Heroku-Webhook-Hmac-SHA256"), heroku_events, "Heroku-Webhook-Hmac-SHA256"),
     "hubspot": Provider(hubspot, items("", "eventId", "subscriptionType"), "X-HubSpot-Signature-v3", lambda n, i: str(uuid.UUID(int=i)), 300),
     "kontent": Provider(body_base64("X-Kontent-ai-Signature"), kontent_events, "X-Kontent-ai-Signature", whsec("")),
     "launchdarkly": Provider(body_hex("X-LD-Signature"), fields("_id", "kind"), "X-LD-Signature"),
