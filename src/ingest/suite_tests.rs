@@ -48,3 +48,40 @@ fn shared_vectors_are_met() {
         wrong.join("\n")
     );
 }
+
+#[test]
+fn every_folder_meets_its_own_vectors() {
+    let registry = Registry::embedded().unwrap();
+    let mut wrong = Vec::new();
+    for adapter in registry.iter() {
+        let Some(text) = adapter.vectors() else {
+            wrong.push(format!("{}: no vectors", adapter.name));
+            continue;
+        };
+        for result in run_vectors(text, &registry).unwrap() {
+            if !result.ok() {
+                wrong.push(format!(
+                    "{} {}: {:?} {:?}",
+                    result.provider, result.case, result.differences, result.reason
+                ));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+#[test]
+fn no_folder_deserves_a_second_look() {
+    let registry = Registry::embedded().unwrap();
+    let warnings: Vec<_> = registry
+        .iter()
+        .flat_map(|adapter| {
+            let name = adapter.name.clone();
+            adapter
+                .lint()
+                .into_iter()
+                .map(move |warning| format!("{name}: {warning}"))
+        })
+        .collect();
+    assert!(warnings.is_empty(), "{}", warnings.join("\n"));
+}
