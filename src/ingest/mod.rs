@@ -166,6 +166,8 @@ impl fmt::Display for Rejection {
 impl std::error::Error for Rejection {}
 
 #[cfg(test)]
+mod identity_tests;
+#[cfg(test)]
 mod suite_tests;
 #[cfg(test)]
 mod tests;
