@@ -176,6 +176,8 @@ impl std::error::Error for Rejection {}
 #[cfg(test)]
 mod explain_tests;
 #[cfg(test)]
+mod identity_tests;
+#[cfg(test)]
 mod suite_tests;
 #[cfg(test)]
 mod tests;
