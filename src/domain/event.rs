@@ -101,6 +101,14 @@ impl FromStr for EventStatus {
         Self::ALL
             .into_iter()
             .find(|status| status.as_str() == text)
+<<<<<<< HEAD
             .ok_or_else(|| format!("`{text}` is not a status; one of pending, done, failed, unrouted, discarded"))
+=======
+            .ok_or_else(|| {
+                format!(
+                    "`{text}` is not a status; one of pending, done, failed, unrouted, discarded"
+                )
+            })
+>>>>>>> lang
     }
 }
