@@ -3,6 +3,8 @@
 
 mod batch;
 mod candidate;
+mod causes;
+mod explain;
 mod fill;
 mod form;
 mod functions;
@@ -18,6 +20,7 @@ mod url;
 mod vectors;
 mod verify;
 
+pub use explain::{Mark, Step, explain};
 pub use http_text::{HttpTextError, OwnedRequest};
 pub use sign::{Bad, SignError, sign};
 pub use vectors::{VectorError, VectorEvent, VectorResult, run_vectors};
@@ -171,7 +174,11 @@ impl fmt::Display for Rejection {
 impl std::error::Error for Rejection {}
 
 #[cfg(test)]
+<<<<<<< HEAD
 mod identity_tests;
+=======
+mod explain_tests;
+>>>>>>> lang
 #[cfg(test)]
 mod suite_tests;
 #[cfg(test)]
