@@ -174,11 +174,9 @@ impl fmt::Display for Rejection {
 impl std::error::Error for Rejection {}
 
 #[cfg(test)]
-<<<<<<< HEAD
-mod identity_tests;
-=======
 mod explain_tests;
->>>>>>> lang
+#[cfg(test)]
+mod identity_tests;
 #[cfg(test)]
 mod suite_tests;
 #[cfg(test)]
