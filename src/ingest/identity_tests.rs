@@ -20,7 +20,7 @@ fn ids(adapter: &str, content_type: (&str, &[u8]), body: &str) -> Vec<String> {
     ids_at(now(), adapter, &[content_type], body)
 }
 
-fn ids_at(now: Timestamp, adapter: &str, content_type: (&str, &[u8]), body: &str) -> Vec<String> {
+fn ids_at(now: Timestamp, adapter: &str, headers: &[(&str, &[u8])], body: &str) -> Vec<String> {
     let spec = ProviderSpec {
         name: adapter.into(),
         verify: Some("none".into()),
