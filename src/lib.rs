@@ -7,3 +7,4 @@ pub mod handlers;
 pub mod ingest;
 pub mod store;
 pub mod units;
+pub mod worker;
