@@ -6,10 +6,10 @@ mod build;
 mod exec;
 mod http;
 mod log;
+mod params;
 mod router;
 mod spec;
 mod sql;
-mod walk;
 
 use std::{sync::Arc, time::Duration};
 
