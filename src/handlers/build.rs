@@ -74,9 +74,17 @@ fn action(spec: &HandlerSpec, context: &Context<'_>) -> Result<Action, String> {
     Ok(match spec.kind {
         Kind::Log => Action::Outside(Arc::new(LogHandler::stdout())),
         Kind::Http => {
-            let url = spec.url.as_deref().ok_or("`url` is required: where to send, https://…")?;
+            let url = spec
+                .url
+                .as_deref()
+                .ok_or("`url` is required: where to send, https://…")?;
             let secret = spec.secret.as_deref().map(|s| resolve("secret", s)).transpose()?;
-            Action::Outside(Arc::new(Http::new(url, secret.as_ref(), spec.timeout, spec.concurrency)?))
+            Action::Outside(Arc::new(Http::new(
+                url,
+                secret.as_ref(),
+                spec.timeout,
+                spec.concurrency,
+            )?))
         }
         Kind::Exec => {
             if spec.command.first().is_none_or(String::is_empty) {
@@ -171,14 +179,29 @@ mod tests {
             ("kind = \"http\"", "`url` is required"),
             ("kind = \"http\"\nurl = \"ftp://x\"", "`url`"),
             ("kind = \"http\"\nurl = \"http://x\"\nsecret = \"nope\"", "`secret`"),
-            ("kind = \"http\"\nurl = \"http://x\"\nsecret = \"env:UNSET\"", "UNSET is not set"),
-            ("kind = \"http\"\nurl = \"http://x\"\nsecret = \"whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA\"", "1 fine"),
+            (
+                "kind = \"http\"\nurl = \"http://x\"\nsecret = \"env:UNSET\"",
+                "UNSET is not set",
+            ),
+            (
+                "kind = \"http\"\nurl = \"http://x\"\nsecret = \"whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA\"",
+                "1 fine",
+            ),
             ("kind = \"exec\"", "`command` is required"),
             ("kind = \"exec\"\ncommand = [\"/bin/true\"]", "1 fine"),
             ("kind = \"sql\"", "`statement` is required"),
-            ("kind = \"sql\"\nstatement = \"select $1\"\nparams = [\"body:id\"]", "`params`"),
-            ("kind = \"sql\"\nstatement = \"select $1\"\nparams = [\"body:/id\"]", "1 fine"),
-            ("kind = \"sql\"\nstatement = \"select 1\"\ndatabase = \"mysql://x\"", "`database`"),
+            (
+                "kind = \"sql\"\nstatement = \"select $1\"\nparams = [\"body:id\"]",
+                "`params`",
+            ),
+            (
+                "kind = \"sql\"\nstatement = \"select $1\"\nparams = [\"body:/id\"]",
+                "1 fine",
+            ),
+            (
+                "kind = \"sql\"\nstatement = \"select 1\"\ndatabase = \"mysql://x\"",
+                "`database`",
+            ),
             ("kind = \"log\"\nconcurrency = 0", "`concurrency`"),
             ("kind = \"log\"\ntimeout = \"0s\"", "`timeout`"),
             ("kind = \"log\"\nretry = { attempts = 0 }", "`retry.attempts`"),

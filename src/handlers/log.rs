@@ -90,14 +90,22 @@ fn line(claim: &Claim) -> String {
         line.push_str(name);
         plain(&mut line, value);
     }
-    let _ = writeln!(line, " size={} handler={} attempt={}", event.payload.len(), claim.handler, claim.attempt);
+    let _ = writeln!(
+        line,
+        " size={} handler={} attempt={}",
+        event.payload.len(),
+        claim.handler,
+        claim.attempt
+    );
     line
 }
 
 /// Ids and types come from outside: what could end the line or steer a terminal is escaped.
 fn plain(line: &mut String, value: &str) {
     for c in value.chars() {
-        if c.is_control() || c == ' ' || c == '\\' {
+        if c == ' ' {
+            line.extend(c.escape_unicode());
+        } else if c.is_control() || c == '\\' {
             line.extend(c.escape_default());
         } else {
             line.push(c);

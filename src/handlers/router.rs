@@ -112,14 +112,21 @@ fn patterns(events: &[String]) -> Result<Vec<Pattern>, String> {
         GlobBuilder::new(text)
             .build()
             .map(|glob| glob.compile_matcher())
-            .map_err(|e| format!("`events`: \"{whole}\" is not a pattern such as \"stripe:invoice.*\": {}", e.kind()))
+            .map_err(|e| {
+                format!(
+                    "`events`: \"{whole}\" is not a pattern such as \"stripe:invoice.*\": {}",
+                    e.kind()
+                )
+            })
     };
     events
         .iter()
         .map(|text| {
             let (sender, event_type) = text.split_once(':').unwrap_or((text, "*"));
             if sender.is_empty() || event_type.is_empty() {
-                return Err(format!("`events`: \"{text}\" lacks a side; write \"stripe:invoice.*\" or \"stripe:*\""));
+                return Err(format!(
+                    "`events`: \"{text}\" lacks a side; write \"stripe:invoice.*\" or \"stripe:*\""
+                ));
             }
             Ok(Pattern {
                 sender: glob(sender, text)?,
@@ -167,7 +174,11 @@ mod tests {
         ] {
             // The second time from memory.
             for _ in 0..2 {
-                assert_eq!(&*router.routes(provider, adapter, event_type), expected, "{provider} {event_type:?}");
+                assert_eq!(
+                    &*router.routes(provider, adapter, event_type),
+                    expected,
+                    "{provider} {event_type:?}"
+                );
             }
         }
     }

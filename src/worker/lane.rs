@@ -114,7 +114,11 @@ impl Lane {
     /// older work out for ever.
     pub(super) fn reserve(&self, count: usize, bytes: usize) -> bool {
         let cap = self.cap.load(Relaxed);
-        let cap = if self.backlog.load(Relaxed) == NONE { cap } else { cap / 2 };
+        let cap = if self.backlog.load(Relaxed) == NONE {
+            cap
+        } else {
+            cap / 2
+        };
         if !add_within(&self.waiting, count, cap) {
             return false;
         }
