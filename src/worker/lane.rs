@@ -22,6 +22,9 @@ use crate::{domain::Claim, handlers::Route, store::Lease};
 
 /// No lane's queue shrinks below this: enough to keep a slow handler busy from one claim to the next.
 const SMALLEST_QUEUE: usize = 16;
+/// Every queue begins with this size and grows as it is used: if an event kills the process time and again, the others
+/// that were in memory with it lose an attempt each time, so let them be few.
+const FIRST_QUEUE: usize = 64;
 
 pub(super) struct Lane {
     pub(super) name: Arc<str>,
@@ -97,7 +100,7 @@ impl Lane {
             running: Mutex::default(),
             waiting: AtomicUsize::new(0),
             bytes: AtomicUsize::new(0),
-            cap: AtomicUsize::new(max_cap),
+            cap: AtomicUsize::new(FIRST_QUEUE.min(max_cap)),
             max_cap,
             max_bytes,
             backlog: AtomicU8::new(NONE),
@@ -156,7 +159,10 @@ impl Lane {
     pub(super) fn pop(self: &Arc<Self>) -> Option<(Held, Weight)> {
         let held = lock(&self.queue).pop_front()?;
         subtract(&self.waiting, 1);
-        self.started.fetch_add(1, Relaxed);
+        let (started, cap) = (self.started.fetch_add(1, Relaxed), self.cap.load(Relaxed));
+        if started > cap && cap < self.max_cap {
+            self.cap.store((2 * cap).min(self.max_cap), Relaxed);
+        }
         self.metrics.in_flight.increment(1.0);
         let weight = Weight {
             lane: self.clone(),
@@ -199,13 +205,12 @@ impl Lane {
             && self.backlog.compare_exchange(KNOWN, CALLED, Relaxed, Relaxed).is_ok()
     }
 
-    /// Sizes the queue so that it holds about what the handler starts between two calls. What waits in memory counts as
-    /// attempted when the process is killed, and other replicas cannot take it.
+    /// Shrinks the queue to what the handler starts between two calls, where it could not clear it. What waits in memory
+    /// counts as attempted when the process is killed, and other replicas cannot take it.
     pub(super) fn resize(&self) {
         let started = self.started.swap(0, Relaxed);
         let floor = SMALLEST_QUEUE.max(2 * self.route.concurrency).min(self.max_cap);
-        let cap = self.cap.load(Relaxed);
-        if started < self.waiting.load(Relaxed) || started > cap {
+        if started < self.waiting.load(Relaxed) {
             self.cap.store(started.clamp(floor, self.max_cap), Relaxed);
         }
     }
