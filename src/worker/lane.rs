@@ -36,7 +36,7 @@ pub(super) struct Lane {
     pub(super) arrived: Notify,
     pub(super) metrics: Metrics,
     queue: Mutex<VecDeque<Held>>,
-    running: Mutex<HashMap<i64, Running>>,
+    running: Mutex<HashMap<Key, Running>>,
     /// Deliveries reserved or queued, not those that run.
     waiting: AtomicUsize,
     /// Bytes reserved, queued or running.
@@ -47,6 +47,13 @@ pub(super) struct Lane {
     backlog: AtomicU8,
     /// Attempts started since the queue was last sized.
     started: AtomicUsize,
+}
+
+/// Names a claim within its lane. Claims of one batch may share a token; an event's new claim has another one.
+pub(super) type Key = (i64, i64);
+
+pub(super) fn key(claim: &Claim) -> Key {
+    (claim.event.id, claim.token)
 }
 
 /// A claim in the local queue.
@@ -216,14 +223,14 @@ impl Lane {
     }
 
     /// Runs `spawn` and registers what it starts, in one step: the task may end at once.
-    pub(super) fn register(&self, token: i64, spawn: impl FnOnce() -> Running) {
+    pub(super) fn register(&self, key: Key, spawn: impl FnOnce() -> Running) {
         let mut running = lock(&self.running);
         let entry = spawn();
-        running.insert(token, entry);
+        running.insert(key, entry);
     }
 
-    pub(super) fn unregister(&self, token: i64) -> Option<Running> {
-        lock(&self.running).remove(&token)
+    pub(super) fn unregister(&self, key: Key) -> Option<Running> {
+        lock(&self.running).remove(&key)
     }
 
     /// Everything that runs, which is forgotten.
@@ -259,9 +266,9 @@ impl Lane {
 
     /// Applies what the store said of leases: the held ones are good from `now`, the lost ones are dropped from the queue
     /// and aborted where they run. Nothing of a lost claim is settled.
-    pub(super) fn renewed(&self, answers: &HashMap<i64, bool>, now: Instant) {
+    pub(super) fn renewed(&self, answers: &HashMap<Key, bool>, now: Instant) {
         let mut dropped = Vec::new();
-        lock(&self.queue).retain_mut(|held| match answers.get(&held.claim.token) {
+        lock(&self.queue).retain_mut(|held| match answers.get(&key(&held.claim)) {
             Some(true) => {
                 held.since = now;
                 true
@@ -276,7 +283,7 @@ impl Lane {
             self.give_back(1, *bytes);
         }
         let mut lost = Vec::new();
-        lock(&self.running).retain(|token, running| match answers.get(token) {
+        lock(&self.running).retain(|key, running| match answers.get(key) {
             Some(true) => {
                 running.since = now;
                 true
