@@ -58,6 +58,14 @@ pub struct StoredEvent {
     pub created_at: Timestamp,
 }
 
+impl StoredEvent {
+    /// The same measure as [`NewEvent::size`].
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.payload.len() + self.headers.len() + self.provider_event_id.len() + 256
+    }
+}
+
 /// What has become of an event; derived from its deliveries, never stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum EventStatus {
@@ -101,14 +109,6 @@ impl FromStr for EventStatus {
         Self::ALL
             .into_iter()
             .find(|status| status.as_str() == text)
-<<<<<<< HEAD
             .ok_or_else(|| format!("`{text}` is not a status; one of pending, done, failed, unrouted, discarded"))
-=======
-            .ok_or_else(|| {
-                format!(
-                    "`{text}` is not a status; one of pending, done, failed, unrouted, discarded"
-                )
-            })
->>>>>>> lang
     }
 }
