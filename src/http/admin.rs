@@ -192,9 +192,9 @@ pub(super) async fn providers(request: HttpRequest, state: web::Data<State>) -> 
         .iter()
         .map(|endpoint| ProviderJson {
             name: endpoint.provider.name.clone(),
-            adapter: endpoint.adapter.clone(),
+            adapter: endpoint.provider.adapter.clone(),
             url: format!("{}/webhooks/{}", endpoint.provider.public_url, endpoint.provider.name),
-            verify: endpoint.verify.clone(),
+            verify: endpoint.verify(),
         })
         .collect();
     Ok(ok(&json!({"providers": list})))

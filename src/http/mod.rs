@@ -31,7 +31,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::store::Store;
 
-pub use providers::{Endpoint, Providers, Registration};
+pub use providers::{Endpoint, Providers};
 pub use settings::{Settings, SettingsError};
 
 use error::Problem;

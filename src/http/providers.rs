@@ -5,52 +5,55 @@ use std::{
     sync::{Arc, PoisonError, RwLock},
 };
 
-use crate::{adapters::Provider, ingest::Answer};
+use crate::adapters::{Expr, Provider};
 
 use super::{log_gate::LogGate, metrics::ProviderMetrics};
-
-/// A provider with what the HTTP surface needs to know of it besides.
-#[derive(Debug, Clone)]
-pub struct Registration {
-    pub provider: Arc<Provider>,
-    /// The name of its adapter.
-    pub adapter: Arc<str>,
-    /// How it proves its requests, in a word or two for people: the scheme, or `none`. No secret.
-    pub verify: String,
-    /// Headers that the adapter reads signatures, tokens or credentials from; never stored.
-    pub proof_headers: Vec<String>,
-    /// What this sender wants to read after an event; `None`: 200 and `{"received":true}`.
-    pub response: Option<Answer>,
-}
 
 /// A registered provider, ready to receive.
 pub struct Endpoint {
     pub provider: Arc<Provider>,
-    pub adapter: Arc<str>,
-    pub verify: String,
-    /// Lower case.
-    pub proof_headers: Box<[Box<str>]>,
-    pub response: Option<Answer>,
-    pub metrics: ProviderMetrics,
+    /// Headers that signatures, tokens or credentials are read from, lower case; never stored.
+    pub(super) proof_headers: Box<[Box<str>]>,
+    pub(super) metrics: ProviderMetrics,
     pub(super) log_gate: LogGate,
 }
 
 impl Endpoint {
-    fn new(registration: Registration) -> Self {
+    fn new(provider: Arc<Provider>) -> Self {
         Self {
-            metrics: ProviderMetrics::register(&registration.provider.name),
-            proof_headers: registration
-                .proof_headers
-                .iter()
-                .map(|name| name.to_ascii_lowercase().into_boxed_str())
-                .collect(),
-            provider: registration.provider,
-            adapter: registration.adapter,
-            verify: registration.verify,
-            response: registration.response,
+            metrics: ProviderMetrics::register(&provider.name),
+            proof_headers: proof_headers(&provider),
             log_gate: LogGate::default(),
+            provider,
         }
     }
+
+    /// How it proves its requests, for people: the names of its signature rules, or `none`.
+    #[must_use]
+    pub fn verify(&self) -> String {
+        if !self.provider.verifies() {
+            return "none".into();
+        }
+        let names: Vec<&str> = self.provider.rules.signatures.iter().map(|rule| &*rule.name).collect();
+        names.join(", ")
+    }
+}
+
+fn proof_headers(provider: &Provider) -> Box<[Box<str>]> {
+    fn header(expression: &Expr) -> Option<&str> {
+        match expression {
+            Expr::Header(name) => Some(name),
+            Expr::Call(_, inner) => header(inner),
+            _ => None,
+        }
+    }
+    let rules = &provider.rules.signatures;
+    rules
+        .iter()
+        .flat_map(|rule| &rule.sources)
+        .filter_map(header)
+        .map(|name| name.to_ascii_lowercase().into_boxed_str())
+        .collect()
 }
 
 /// Name → endpoint. Readers hold the lock only to clone an `Arc`.
@@ -60,34 +63,27 @@ pub struct Providers {
 }
 
 impl Providers {
+    /// Registers these. The metrics recorder must be installed before.
     #[must_use]
-    pub fn new(registrations: impl IntoIterator<Item = Registration>) -> Self {
-        let providers = Self::default();
-        providers.replace(registrations);
-        providers
+    pub fn new(providers: impl IntoIterator<Item = Arc<Provider>>) -> Self {
+        let new = Self::default();
+        new.replace(providers);
+        new
     }
 
     /// Puts these in the place of all that were registered before. Requests in flight finish with what they began with.
-    pub fn replace(&self, registrations: impl IntoIterator<Item = Registration>) {
-        let map = registrations
+    pub fn replace(&self, providers: impl IntoIterator<Item = Arc<Provider>>) {
+        let map = providers
             .into_iter()
-            .map(|registration| {
-                (
-                    registration.provider.name.clone(),
-                    Arc::new(Endpoint::new(registration)),
-                )
-            })
+            .map(|provider| (provider.name.clone(), Arc::new(Endpoint::new(provider))))
             .collect();
         *self.map.write().unwrap_or_else(PoisonError::into_inner) = map;
     }
 
     #[must_use]
     pub fn get(&self, name: &str) -> Option<Arc<Endpoint>> {
-        self.map
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get(name)
-            .cloned()
+        let map = self.map.read().unwrap_or_else(PoisonError::into_inner);
+        map.get(name).cloned()
     }
 
     /// All of them, by name.
@@ -102,6 +98,6 @@ impl Providers {
     /// The adapter of a provider, where it is still registered.
     #[must_use]
     pub fn adapter(&self, name: &str) -> Option<Arc<str>> {
-        self.get(name).map(|endpoint| endpoint.adapter.clone())
+        self.get(name).map(|endpoint| endpoint.provider.adapter.clone())
     }
 }

@@ -158,14 +158,14 @@ fn new_events(
         .get(header::CONTENT_TYPE)
         .and_then(|value| value.to_str().ok())
         .map(str::to_owned);
-    let provider = &endpoint.provider.name;
+    let provider = &endpoint.provider;
     events
         .into_iter()
         .map(|event| {
             let payload = share_bytes(body, event.payload);
             NewEvent {
-                provider: provider.clone(),
-                routes: (state.router)(provider, &endpoint.adapter, event.event_type.as_deref()),
+                provider: provider.name.clone(),
+                routes: (state.router)(&provider.name, &provider.adapter, event.event_type.as_deref()),
                 provider_event_id: event.id,
                 event_type: event.event_type,
                 body_sha256: Sha256::digest(&payload).into(),
@@ -229,12 +229,7 @@ async fn store(events: Vec<NewEvent>, state: &State, endpoint: &Endpoint) -> Res
 
 /// The answer after the commit.
 fn acknowledge(endpoint: &Endpoint) -> HttpResponse {
-    match &endpoint.response {
-        Some(answer) => respond(answer),
-        None => HttpResponse::Ok()
-            .insert_header((header::CONTENT_TYPE, "application/json"))
-            .body(r#"{"received":true}"#),
-    }
+    respond(endpoint.provider.response())
 }
 
 fn respond(answer: &Answer) -> HttpResponse {
