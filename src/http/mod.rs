@@ -18,6 +18,9 @@ mod query;
 mod receive;
 mod settings;
 
+#[cfg(test)]
+mod tests;
+
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
 use actix_web::{
