@@ -10,12 +10,14 @@ mod error;
 mod headers;
 mod health;
 pub mod json;
+mod limits;
 mod log_gate;
 pub mod metrics;
 mod providers;
 mod proxies;
 mod query;
 mod receive;
+mod refusal;
 mod settings;
 
 #[cfg(test)]
@@ -138,10 +140,11 @@ pub fn start(settings: Settings, services: Services, shutdown: CancellationToken
         settings: settings.clone(),
     });
 
+    let workers = settings.threads();
     let shared = state.clone();
     let public = HttpServer::new(move || App::new().app_data(shared.clone()).configure(public_routes))
-        .workers(settings.workers)
-        .max_connections(settings.max_connections.div_ceil(settings.workers));
+        .workers(workers)
+        .max_connections(limits::connections(settings.max_connections).div_ceil(workers));
     let admin = HttpServer::new(move || {
         App::new()
             .app_data(state.clone())
