@@ -1,12 +1,12 @@
 //! How many connections the process can afford.
 
-/// `wanted`, or three quarters of the files that this process may open: a sender that opens connections must not keep
-/// the store or a handler from opening theirs.
+/// `wanted`, or a third of the files that this process may open: each takes two, and a sender that opens
+/// connections must not keep the store or a handler from opening theirs.
 pub(super) fn connections(wanted: usize) -> usize {
     let limits = std::fs::read_to_string("/proc/self/limits").unwrap_or_default();
     match open_files(&limits) {
-        Some(files) if wanted > files / 4 * 3 => {
-            let affordable = (files / 4 * 3).max(1);
+        Some(files) if wanted > files / 3 => {
+            let affordable = (files / 3).max(1);
             tracing::warn!(
                 wanted,
                 affordable,

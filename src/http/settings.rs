@@ -16,6 +16,12 @@ pub struct Settings {
     pub admin_token: Option<SecretString>,
     /// How long a whole body may take to arrive. Default 10 s.
     pub body_timeout: Duration,
+    /// How long a connection may be idle between requests. Default 75 s: longer than the usual minute of load balancers'
+    /// own keep-alive, so that they close first and never send into a connection that is being closed.
+    pub keep_alive: Duration,
+    /// How long after the start of one request a connection may go on without starting another, whatever it is doing.
+    /// Default 150 s: more than a slow body, a slow store and an idle keep-alive together.
+    pub silence: Duration,
     /// Threads of the public server. Default 0: one per core.
     pub workers: usize,
     /// Connections to the public server at once. Default 8192; each may hold 128 KiB of request head.
@@ -35,6 +41,8 @@ impl Default for Settings {
             admin_listen: SocketAddr::from(([127, 0, 0, 1], 8081)),
             admin_token: None,
             body_timeout: Duration::from_secs(10),
+            keep_alive: Duration::from_secs(75),
+            silence: Duration::from_secs(150),
             workers: 0,
             max_connections: 8192,
             max_bytes_in_flight: 64 << 20,

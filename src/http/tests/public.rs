@@ -459,3 +459,31 @@ async fn shutdown_finishes_and_then_refuses() {
     assert!(TcpStream::connect(servers.public).await.is_err());
     assert_eq!(servers.store.stored().len(), 2);
 }
+
+#[tokio::test]
+async fn a_connection_that_stops_in_the_middle_of_a_head_is_closed() {
+    let servers = serve_with(Settings {
+        silence: Duration::from_millis(400),
+        ..settings()
+    });
+    let mut half = Client::connect(servers.public).await;
+    half.write(webhook("acme", r#"{"id":1}"#)).await;
+    assert_eq!(half.reply().await.status, 200);
+    half.write("POST /webhooks/acme HTTP/1.1\r\nHo").await;
+    assert!(half.is_closed().await);
+    let mut busy = Client::connect(servers.public).await;
+    for _ in 0..8 {
+        busy.write("GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n").await;
+        assert_eq!(busy.reply().await.status, 200);
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_first_head_that_never_ends_is_408() {
+    let servers = serve();
+    let mut client = Client::connect(servers.public).await;
+    client.write("POST /webhooks/acme HTTP/1.1\r\nHo").await;
+    assert_eq!(client.reply().await.status, 408);
+    assert!(client.is_closed().await);
+}
