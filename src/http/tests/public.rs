@@ -487,3 +487,13 @@ async fn a_first_head_that_never_ends_is_408() {
     assert_eq!(client.reply().await.status, 408);
     assert!(client.is_closed().await);
 }
+
+#[tokio::test]
+async fn a_pure_worker_answers_health_only() {
+    let servers = serve_with(Settings {
+        webhooks: false,
+        ..settings()
+    });
+    assert_eq!(get(servers.public, "/readyz").await.status, 200);
+    assert_eq!(send(servers.public, webhook("acme", r#"{"id":1}"#)).await.status, 404);
+}
