@@ -1,0 +1,77 @@
+//! Retention: walks the ledger from its oldest event, a chunk at a time.
+
+use rusqlite::{Connection, params};
+
+use super::{
+    super::{
+        PurgePolicy,
+        retention::{Aged, Verdict, judge},
+    },
+    connect::now,
+};
+
+/// Pages given back to the file system after a chunk, so that the file shrinks without a pause.
+const VACUUM_PAGES: u32 = 1000;
+
+/// One chunk of the walk, after the event `from`.
+pub(super) fn purge(
+    db: &Connection,
+    policy: PurgePolicy,
+    dry_run: bool,
+    from: i64,
+    chunk: u32,
+) -> rusqlite::Result<Verdict> {
+    let rows: Vec<Aged> = db
+        .prepare_cached(
+            "SELECT id, created_at, typeof(payload) <> 'null',
+                    EXISTS (SELECT 1 FROM deliveries d
+                            WHERE d.event_id = e.id AND d.state IN ('ready', 'claimed', 'blocked')),
+                    EXISTS (SELECT 1 FROM deliveries d WHERE d.event_id = e.id AND d.state = 'dead')
+             FROM webhook_events e WHERE id > ?1 ORDER BY id LIMIT ?2",
+        )?
+        .query_map(params![from, chunk], |row| {
+            Ok(Aged {
+                id: row.get(0)?,
+                created_at: row.get(1)?,
+                has_payload: row.get(2)?,
+                is_pending: row.get(3)?,
+                is_dead: row.get(4)?,
+            })
+        })?
+        .collect::<rusqlite::Result<_>>()?;
+    let verdict = judge(&rows, policy, now(), rows.len() == chunk as usize);
+    if !dry_run {
+        for &id in &verdict.strip {
+            strip(db, id)?;
+        }
+        for &id in &verdict.forget {
+            forget(db, id)?;
+        }
+        if !verdict.strip.is_empty() || !verdict.forget.is_empty() {
+            db.execute_batch(&format!("PRAGMA incremental_vacuum({VACUUM_PAGES})"))?;
+        }
+    }
+    Ok(verdict)
+}
+
+fn strip(db: &Connection, id: i64) -> rusqlite::Result<()> {
+    db.prepare_cached("UPDATE webhook_events SET payload = NULL, headers = NULL WHERE id = ?1")?
+        .execute(params![id])?;
+    db.prepare_cached("DELETE FROM attempts WHERE event_id = ?1")?
+        .execute(params![id])?;
+    db.prepare_cached("DELETE FROM deliveries WHERE event_id = ?1 AND state = 'dead'")?
+        .execute(params![id])?;
+    Ok(())
+}
+
+fn forget(db: &Connection, id: i64) -> rusqlite::Result<()> {
+    for sql in [
+        "DELETE FROM webhook_events WHERE id = ?1",
+        "DELETE FROM deliveries WHERE event_id = ?1",
+        "DELETE FROM attempts WHERE event_id = ?1",
+        "DELETE FROM conflicts WHERE event_id = ?1",
+    ] {
+        db.prepare_cached(sql)?.execute(params![id])?;
+    }
+    Ok(())
+}
