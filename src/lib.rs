@@ -2,6 +2,7 @@
 //! 200, and runs the handlers until each event has had its effect once.
 
 pub mod adapters;
+pub mod config;
 pub mod domain;
 pub mod handlers;
 pub mod ingest;
