@@ -5,6 +5,7 @@ pub mod adapters;
 pub mod config;
 pub mod domain;
 pub mod handlers;
+pub mod http;
 pub mod ingest;
 pub mod store;
 pub mod units;

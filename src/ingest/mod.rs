@@ -1,19 +1,45 @@
 //! Bytes to events: verify, then identify. Pure: the request, the provider, its secrets and `now` go in, events or a
 //! rejection come out. No I/O, no clock, no async, so that every provider is tested without a server.
 
+mod batch;
+mod candidate;
+mod form;
+mod functions;
+mod handshake;
+mod identify;
+mod json;
+mod json_text;
+mod scope;
+mod time;
+mod url;
+mod verify;
+
 use std::{borrow::Cow, fmt};
 
 use jiff::Timestamp;
 
+use self::scope::Scope;
 use crate::{adapters::Provider, domain::RawRequest};
 
 /// Verifies and reads one request.
 ///
 /// # Errors
 /// A [`Rejection`] says why the request is not taken, and with which status it is answered.
-pub fn ingest<'a>(provider: &Provider, request: &RawRequest<'a>, now: Timestamp) -> Result<Ingested<'a>, Rejection> {
-    let _ = (provider, request, now);
-    unimplemented!("the adapter language")
+pub fn ingest<'a>(
+    provider: &Provider,
+    request: &RawRequest<'a>,
+    now: Timestamp,
+) -> Result<Ingested<'a>, Rejection> {
+    let scope = Scope::new(provider, *request);
+    if let Some(answer) = handshake::answer(&scope, false)? {
+        return Ok(Ingested::Handshake(answer));
+    }
+    let verified = verify::verify(&scope, now)?;
+    if let Some(answer) = handshake::answer(&scope, true)? {
+        return Ok(Ingested::Handshake(answer));
+    }
+    let events = identify::identify(&scope)?;
+    Ok(Ingested::Events { events, verified })
 }
 
 /// What a request turned out to be.
@@ -65,11 +91,11 @@ pub enum Rejection {
     MalformedSignature,
     WrongSignature,
     MissingTimestamp,
-    /// The signed time is this many seconds too old.
+    /// The signed time is this many seconds old, which the tolerance does not allow.
     Stale {
         seconds: i64,
     },
-    /// The signed time is this many seconds ahead.
+    /// The signed time is this many seconds ahead, which the tolerance does not allow.
     Future {
         seconds: i64,
     },
@@ -118,13 +144,20 @@ impl fmt::Display for Rejection {
             Self::MalformedSignature => write!(f, "the signature is not of the expected form"),
             Self::WrongSignature => write!(f, "no secret gives this signature for these bytes"),
             Self::MissingTimestamp => write!(f, "the signed time is missing or unreadable"),
-            Self::Stale { seconds } => write!(f, "the signed time is {seconds} s too old"),
-            Self::Future { seconds } => write!(f, "the signed time is {seconds} s in the future"),
-            Self::Handshake { .. } => write!(f, "the ownership challenge was not for this endpoint"),
-            Self::MalformedBody(what) => write!(f, "the body is not what the adapter reads: {what}"),
+            Self::Stale { seconds } => write!(f, "the signed time is too old: {seconds} s"),
+            Self::Future { seconds } => write!(f, "the signed time is too far ahead: {seconds} s"),
+            Self::Handshake { .. } => {
+                write!(f, "the ownership challenge was not for this endpoint")
+            }
+            Self::MalformedBody(what) => {
+                write!(f, "the body is not what the adapter reads: {what}")
+            }
             Self::MissingId => write!(f, "no selector of the adapter found an event id"),
         }
     }
 }
 
 impl std::error::Error for Rejection {}
+
+#[cfg(test)]
+mod tests;
