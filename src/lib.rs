@@ -9,3 +9,4 @@ pub mod http;
 pub mod ingest;
 pub mod store;
 pub mod units;
+pub mod worker;
