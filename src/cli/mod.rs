@@ -14,7 +14,6 @@ mod request_file;
 mod serve;
 mod stats;
 mod trigger;
-mod vectors;
 mod verify;
 
 use std::{io, path::PathBuf, process::ExitCode};

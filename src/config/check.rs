@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     adapters::ProviderSpec,
-    handlers::{HandlerSpec, Kind},
+    handlers::HandlerSpec,
     units::{format_duration, format_size, parse_duration},
 };
 
@@ -70,6 +70,7 @@ pub(super) fn resolve(
         handlers,
         warnings,
         path: path.map(Path::to_owned),
+        environment: environment.clone(),
         source,
     })
 }
@@ -219,44 +220,16 @@ impl Pass<'_> {
         }
     }
 
-    fn handlers(&mut self, mut handlers: Vec<HandlerSpec>, providers: &[ProviderConfig]) -> Vec<HandlerSpec> {
+    fn handlers(&mut self, handlers: Vec<HandlerSpec>, providers: &[ProviderConfig]) -> Vec<HandlerSpec> {
         let mut seen = BTreeMap::new();
-        for (index, handler) in handlers.iter_mut().enumerate() {
+        for (index, handler) in handlers.iter().enumerate() {
             let path = format!("handler[{index}]");
             self.name(&path, "handler", &handler.name, index, &mut seen);
-            if handler.events.is_empty() {
-                self.wrong(
-                    &format!("{path}.events"),
-                    "is empty, so nothing would reach it; [\"*\"] is everything",
-                );
-            }
             for (number, pattern) in handler.events.iter().enumerate() {
                 self.pattern(&format!("{path}.events[{number}]"), pattern, providers);
             }
-            self.not_zero(&format!("{path}.concurrency"), handler.concurrency == 0);
-            self.not_zero(&format!("{path}.timeout"), handler.timeout.is_zero());
-            self.not_zero(&format!("{path}.retry.attempts"), handler.retry.attempts == 0);
-            self.kind(&path, handler);
         }
         handlers
-    }
-
-    /// What a kind needs, and the references in its keys.
-    fn kind(&mut self, path: &str, handler: &mut HandlerSpec) {
-        let needs = |present: bool, key: &str, pass: &mut Self| {
-            if !present {
-                pass.wrong(
-                    path,
-                    format!("a {:?} handler needs the key \"{key}\"", handler.kind).to_lowercase(),
-                );
-            }
-        };
-        match handler.kind {
-            Kind::Http => needs(handler.url.is_some(), "url", self),
-            Kind::Sql => needs(handler.statement.is_some(), "statement", self),
-            Kind::Exec => needs(!handler.command.is_empty(), "command", self),
-            _ => {}
-        }
     }
 
     /// Warns of a pattern that no registered provider can ever match.

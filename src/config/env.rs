@@ -1,7 +1,7 @@
 //! Settings from the environment: `CERCA_SERVER__LISTEN=0.0.0.0:8080` is `listen` of `[server]`. Only names with two
 //! underscores in a row are settings; `CERCA_ADMIN_TOKEN` and the like are free for `env:` references.
 
-use std::{borrow::Cow, collections::BTreeMap};
+use std::{borrow::Cow, collections::BTreeMap, ffi::OsString};
 
 use toml::{
     Spanned,
@@ -28,6 +28,12 @@ impl Environment {
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str)
+    }
+
+    /// All of them, for programs that are started.
+    #[must_use]
+    pub fn pairs(&self) -> Vec<(OsString, OsString)> {
+        self.0.iter().map(|(name, value)| (name.into(), value.into())).collect()
     }
 }
 

@@ -49,6 +49,8 @@ pub struct Config {
     pub warnings: Vec<Problem>,
     /// The file that was read; `None` without one.
     pub path: Option<PathBuf>,
+    /// The variables that the process was started with.
+    pub environment: Environment,
     source: Source,
 }
 
@@ -105,6 +107,14 @@ impl Config {
     #[must_use]
     pub fn problem(&self, path: &str, message: impl Into<String>) -> Problem {
         self.source.problem(path, message)
+    }
+
+    /// Fetches a secret that a later stage reads, such as a handler's.
+    ///
+    /// # Errors
+    /// Says what is missing or empty.
+    pub fn resolve(&self, reference: &str) -> Result<SecretString, String> {
+        Reference::from(reference).resolve(&self.folder(), &self.environment)
     }
 
     /// The folder that relative paths start from: the file's, or the working folder.
