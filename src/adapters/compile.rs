@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use jiff::tz::Offset;
 use toml::Spanned;
 
 use super::{
@@ -10,7 +11,7 @@ use super::{
     manifest::{BatchTable, EventTable, HandshakeTable, Manifest, ResponseTable, Texts},
     pointers::{Wanted, parse_pointer},
     rules::{Batch, Handshake, ItemPath, Rules, Selectors},
-    template::{Condition, Template},
+    template::{Condition, Part, Template},
 };
 use crate::ingest::Answer;
 
@@ -53,7 +54,7 @@ pub(crate) fn compile(manifest: &Manifest) -> Compiled<Rules> {
         form_field: manifest.body.form_field.clone(),
         batch,
         handshakes,
-        response: response(&manifest.response)?,
+        response: response(&mut parser, &manifest.response)?,
         documents: parser.documents,
     })
 }
@@ -79,6 +80,7 @@ fn verify(manifest: &Manifest) -> Compiled<bool> {
 fn selectors(parser: &mut Parser, table: &EventTable, item: bool) -> Compiled<Selectors> {
     let allowed = Allowed {
         item,
+        request_id: true,
         ..Allowed::default()
     };
     let mut list = |key: &str, texts: &Option<Texts>| -> Compiled<Vec<Template>> {
@@ -88,9 +90,15 @@ fn selectors(parser: &mut Parser, table: &EventTable, item: bool) -> Compiled<Se
     };
     let mut selectors = Selectors {
         id: list("id", &table.id)?,
+        key: list("key", &table.key)?,
         id_reads_json: false,
         kind: list("type", &table.kind)?,
         time: list("time", &table.time)?,
+        utc_offset: match &table.utc_offset {
+            Some(text) => utc_offset(text.get_ref())
+                .or_else(|message| fail(text, "event.utc_offset", &message))?,
+            None => Offset::UTC,
+        },
         ordering: list("ordering", &table.ordering)?,
     };
     selectors.id_reads_json = selectors
@@ -99,6 +107,24 @@ fn selectors(parser: &mut Parser, table: &EventTable, item: bool) -> Compiled<Se
         .flat_map(Template::exprs)
         .any(Expr::reads_json);
     Ok(selectors)
+}
+
+/// Reads `+05:30`.
+fn utc_offset(text: &str) -> Result<Offset, String> {
+    let read = || {
+        let (hours, minutes) = text.get(1..)?.split_once(':')?;
+        let seconds = hours.parse::<i32>().ok()? * 3600 + minutes.parse::<i32>().ok()? * 60;
+        Offset::from_seconds(if text.starts_with('-') {
+            -seconds
+        } else {
+            seconds
+        })
+        .ok()
+    };
+    let signed = text.starts_with(['+', '-']) && text.len() == 6;
+    read()
+        .filter(|_| signed)
+        .ok_or_else(|| format!("expected an offset such as `-03:00`, found `{text}`"))
 }
 
 fn batch(parser: &mut Parser, table: &BatchTable) -> Compiled<Batch> {
@@ -126,6 +152,18 @@ fn item_path(parser: &mut Parser, text: &str) -> Result<ItemPath, String> {
         },
     };
     let tokens = parse_pointer(&format!("/{pointer}"))?;
+    let around = (0..tokens.len())
+        .filter(|at| tokens[*at] == "*")
+        .map(|at| {
+            let known = |(prefix, _): &(Vec<String>, Wanted)| *prefix == tokens[..=at];
+            parser
+                .documents
+                .around
+                .iter()
+                .position(known)
+                .filter(|_| doc == Doc::Body)
+        })
+        .collect();
     let mut parts = tokens.split(|token| token == "*");
     let first = parts.next().unwrap_or_default();
     let steps: Vec<_> = parts.map(Wanted::only).collect();
@@ -136,6 +174,7 @@ fn item_path(parser: &mut Parser, text: &str) -> Result<ItemPath, String> {
     Ok(ItemPath {
         array: Expr::Json { doc, slot },
         steps,
+        around,
     })
 }
 
@@ -189,7 +228,13 @@ fn handshake(parser: &mut Parser, index: usize, table: &HandshakeTable) -> Compi
     })
 }
 
-fn response(table: &ResponseTable) -> Compiled<Answer> {
+fn response(parser: &mut Parser, table: &ResponseTable) -> Compiled<Answer> {
+    let written = match &table.body {
+        Some(text) => Some(
+            fixed_text(parser, text).or_else(|message| fail(text, "response.body", &message))?,
+        ),
+        None => None,
+    };
     let json = table.body.is_none() && table.content_type.is_none() && table.status.is_none();
     Ok(Answer {
         status: status(table.status.as_ref(), "response.status", 200)?,
@@ -199,12 +244,24 @@ fn response(table: &ResponseTable) -> Compiled<Answer> {
             (None, false) => "text/plain".into(),
         },
         headers: table.headers.clone().into_iter().collect(),
-        body: match (&table.body, json) {
-            (Some(body), _) => body.clone().into_bytes(),
+        body: match (written, json) {
+            (Some(body), _) => body.into_bytes(),
             (None, true) => br#"{"received":true}"#.to_vec(),
             (None, false) => Vec::new(),
         },
     })
+}
+
+/// A template without expressions.
+fn fixed_text(parser: &mut Parser, text: &Spanned<String>) -> Result<String, String> {
+    let template = parser.template(text.get_ref(), Allowed::default())?;
+    match template.0.as_slice() {
+        [] => Ok(String::new()),
+        [Part::Literal(text)] => Ok(text.clone()),
+        _ => Err(
+            "the answer to an event is a fixed text (a literal brace or bracket is doubled)".into(),
+        ),
+    }
 }
 
 fn status(value: Option<&Spanned<u16>>, key: &str, default: u16) -> Compiled<u16> {

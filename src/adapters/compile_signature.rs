@@ -51,11 +51,15 @@ pub(crate) fn signature(
     let scheme = one_of(Some(&table.scheme), &key("scheme"), &SCHEMES, Scheme::Token)?;
     unused_keys(table, scheme, &key)?;
 
+    let base = Allowed {
+        item: table.each,
+        ..Allowed::default()
+    };
     let format = patterns(table, &key)?;
     let timestamp = match &table.timestamp {
         Some(text) => Some(
             parser
-                .expr(text.get_ref(), Allowed::default())
+                .expr(text.get_ref(), base)
                 .or_else(|message| fail(text, &key("timestamp"), &message))?,
         ),
         None => None,
@@ -70,7 +74,7 @@ pub(crate) fn signature(
         captures.push("timestamp".into());
     }
     let mut sources = each(table.source.as_ref(), &key("source"), |text| {
-        parser.expr(text, Allowed::default())
+        parser.expr(text, base)
     })?;
     if sources.is_empty() && scheme == Scheme::Basic {
         sources.push(Expr::Header("Authorization".into()));
@@ -111,6 +115,7 @@ pub(crate) fn signature(
                 .or_else(|message| fail(text, &key("tolerance"), &message))?,
             None => None,
         },
+        each: table.each,
         when: conditions(
             parser,
             table.when.as_ref(),
@@ -173,6 +178,7 @@ fn message(
     let allowed = Allowed {
         captures,
         secret: matches!(scheme, Scheme::Hash(_)),
+        item: table.each,
         ..Allowed::default()
     };
     let message = match &table.message {

@@ -20,6 +20,12 @@ pub(crate) enum Expr {
     Query(String),
     Form(String),
     FormSorted,
+    /// The present item of a batch, its exact bytes.
+    Item,
+    /// A value that no other request has.
+    RequestId,
+    /// The headers that a header names, as `name:value`, joined by `;`.
+    Headers(String),
     Url,
     UrlWithPort,
     Path,
@@ -42,6 +48,8 @@ pub(crate) enum Doc {
     Item,
     /// The JSON text in a form field, by index in [`Documents::forms`].
     Form(usize),
+    /// The element that the present item lies in, by index in [`Documents::around`].
+    Around(usize),
 }
 
 /// What is done to a value.
@@ -57,6 +65,7 @@ pub(crate) enum Function {
     Unbase64,
     Unhex,
     UrlDecode,
+    UrlEncode,
     Json,
 }
 
@@ -66,6 +75,8 @@ pub(crate) struct Documents {
     pub(crate) body: Wanted,
     pub(crate) item: Wanted,
     pub(crate) forms: Vec<(String, Wanted)>,
+    /// By the pointer to the element, up to its `*`.
+    pub(crate) around: Vec<(Vec<String>, Wanted)>,
 }
 
 /// What an expression may use where it stands.
@@ -77,8 +88,10 @@ pub(crate) struct Allowed<'a> {
     pub(crate) secret: bool,
     /// `hmac_sha256(…)`.
     pub(crate) hmac: bool,
-    /// `item:`.
+    /// `item:`, and `*` in `body:`.
     pub(crate) item: bool,
+    /// `request_id`.
+    pub(crate) request_id: bool,
 }
 
 /// Reads expressions and gathers the pointers in them.
@@ -87,7 +100,7 @@ pub(crate) struct Parser {
     pub(crate) documents: Documents,
 }
 
-const FUNCTIONS: [(&str, Function); 11] = [
+const FUNCTIONS: [(&str, Function); 12] = [
     ("lower", Function::Lower),
     ("upper", Function::Upper),
     ("trim", Function::Trim),
@@ -98,6 +111,7 @@ const FUNCTIONS: [(&str, Function); 11] = [
     ("unbase64", Function::Unbase64),
     ("unhex", Function::Unhex),
     ("url_decode", Function::UrlDecode),
+    ("url_encode", Function::UrlEncode),
     ("json", Function::Json),
 ];
 
@@ -137,11 +151,13 @@ impl Parser {
 
     fn source(&mut self, source: &str, rest: &str, allowed: Allowed<'_>) -> Result<Expr, String> {
         match source {
+            "body" if allowed.item && rest.contains("/*") => self.around(rest),
             "body" => self.json(Doc::Body, rest),
             "item" if allowed.item => self.json(Doc::Item, rest),
             "item" => Err("`item:` is only for `[event]`, where there is a `[batch]`".into()),
             "header" if is_header_name(rest) => Ok(Expr::Header(rest.to_owned())),
             "header" => Err(format!("`{rest}` is no header name")),
+            "headers" if is_header_name(rest) => Ok(Expr::Headers(rest.to_owned())),
             "query" => named(rest, Expr::Query),
             "form" if rest == "sorted" => Ok(Expr::FormSorted),
             "form" => match rest.split_once(":/") {
@@ -160,9 +176,27 @@ impl Parser {
     fn json(&mut self, doc: Doc, pointer: &str) -> Result<Expr, String> {
         let tokens = parse_pointer(pointer)?;
         if tokens.iter().any(|token| token == "*") {
-            return Err("`*` is only for `items` of `[batch]`".into());
+            return Err("`*` is only for `items` of `[batch]`, and for `body:` in `[event]` where there is one".into());
         }
         let slot = self.wanted(doc).add(&tokens);
+        Ok(Expr::Json { doc, slot })
+    }
+
+    /// `body:/entry/*/id`: of the element that the present item lies in.
+    fn around(&mut self, pointer: &str) -> Result<Expr, String> {
+        let tokens = parse_pointer(pointer)?;
+        let Some(star) = tokens.iter().rposition(|token| token == "*") else {
+            return self.json(Doc::Body, pointer);
+        };
+        let (prefix, rest) = tokens.split_at(star + 1);
+        let around = &mut self.documents.around;
+        let known = around.iter().position(|(known, _)| known == prefix);
+        let index = known.unwrap_or_else(|| {
+            around.push((prefix.to_vec(), Wanted::default()));
+            around.len() - 1
+        });
+        let slot = around[index].1.add(rest);
+        let doc = Doc::Around(index);
         Ok(Expr::Json { doc, slot })
     }
 
@@ -210,6 +244,7 @@ impl Parser {
             Doc::Body => &mut self.documents.body,
             Doc::Item => &mut self.documents.item,
             Doc::Form(index) => &mut self.documents.forms[index].1,
+            Doc::Around(index) => &mut self.documents.around[index].1,
         }
     }
 }
@@ -223,9 +258,13 @@ fn word(text: &str, allowed: Allowed<'_>) -> Result<Expr, String> {
         "query" => Expr::QueryString,
         "host" => Expr::Host,
         "method" => Expr::Method,
+        "item" if allowed.item => Expr::Item,
+        "request_id" if allowed.request_id => Expr::RequestId,
         "secret" if allowed.secret => Expr::Secret,
         "secret" => {
-            return Err("`secret` is only for messages of `sha*` schemes and for handshakes".into());
+            return Err(
+                "`secret` is only for messages of `sha*` schemes and for handshakes".into(),
+            );
         }
         name if allowed.captures.iter().any(|known| known == name) => {
             Expr::Capture(name.to_owned())
@@ -272,7 +311,7 @@ impl Expr {
     /// Whether the value comes out of a JSON document.
     pub(crate) fn reads_json(&self) -> bool {
         match self {
-            Self::Json { .. } | Self::KeyOf { .. } => true,
+            Self::Json { .. } | Self::KeyOf { .. } | Self::Item => true,
             Self::Call(_, inner) => inner.reads_json(),
             _ => false,
         }

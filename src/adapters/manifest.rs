@@ -50,15 +50,19 @@ pub(crate) struct SignatureTable {
     pub(crate) timestamp_format: Option<Text>,
     pub(crate) tolerance: Option<Text>,
     pub(crate) when: Option<Texts>,
+    #[serde(default)]
+    pub(crate) each: bool,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct EventTable {
     pub(crate) id: Option<Texts>,
+    pub(crate) key: Option<Texts>,
     #[serde(rename = "type")]
     pub(crate) kind: Option<Texts>,
     pub(crate) time: Option<Texts>,
+    pub(crate) utc_offset: Option<Text>,
     pub(crate) ordering: Option<Texts>,
 }
 
@@ -95,7 +99,7 @@ pub(crate) struct HandshakeTable {
 pub(crate) struct ResponseTable {
     pub(crate) status: Option<Spanned<u16>>,
     pub(crate) content_type: Option<String>,
-    pub(crate) body: Option<String>,
+    pub(crate) body: Option<Text>,
     #[serde(default)]
     pub(crate) headers: BTreeMap<String, String>,
 }

@@ -1,8 +1,11 @@
 //! The rules of an adapter, compiled: what `ingest` runs. Made once, when a provider is registered.
 
+use jiff::tz::Offset;
+
 use super::{
     expr::{Documents, Expr},
     pattern::Pattern,
+    pointers::Wanted,
     template::{Condition, Template},
 };
 
@@ -36,6 +39,8 @@ pub(crate) struct Signature {
     /// Seconds; `None` does not look at the time.
     pub(crate) tolerance: Option<i64>,
     pub(crate) when: Vec<Condition>,
+    /// Whether every item of a batch carries its own, and all must hold.
+    pub(crate) each: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,13 +85,17 @@ pub(crate) enum TimeFormat {
 }
 
 /// Where an event says what; of each list, the first with a value counts.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(crate) struct Selectors {
     pub(crate) id: Vec<Template>,
+    /// What tells events apart, where the sender's id does not.
+    pub(crate) key: Vec<Template>,
     /// Whether an id comes out of JSON, so that a malformed body explains why there is none.
     pub(crate) id_reads_json: bool,
     pub(crate) kind: Vec<Template>,
     pub(crate) time: Vec<Template>,
+    /// Of times without a zone.
+    pub(crate) utc_offset: Offset,
     pub(crate) ordering: Vec<Template>,
 }
 
@@ -101,7 +110,9 @@ pub(crate) struct Batch {
 pub(crate) struct ItemPath {
     pub(crate) array: Expr,
     /// The pointer from each element to the next array; the last one to the item itself.
-    pub(crate) steps: Vec<super::pointers::Wanted>,
+    pub(crate) steps: Vec<Wanted>,
+    /// For each step, the index in `Documents::around` of the elements it starts from, where selectors read them.
+    pub(crate) around: Vec<Option<usize>>,
 }
 
 #[derive(Debug, Clone)]

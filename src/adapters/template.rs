@@ -35,6 +35,7 @@ pub(crate) enum Test {
 pub(crate) enum Operand {
     Text(String),
     Config(String),
+    Template(Template),
 }
 
 impl Parser {
@@ -119,9 +120,9 @@ impl Parser {
         allowed: Allowed<'_>,
     ) -> Result<Condition, String> {
         let (expr, test) = if let Some((expr, operand)) = text.split_once(" == ") {
-            (expr, Test::Equals(operand_of(operand)))
+            (expr, Test::Equals(self.operand(operand, allowed)?))
         } else if let Some((expr, operand)) = text.split_once(" != ") {
-            (expr, Test::Differs(operand_of(operand)))
+            (expr, Test::Differs(self.operand(operand, allowed)?))
         } else if let Some(expr) = text.strip_prefix('!') {
             (expr, Test::Absent)
         } else {
@@ -133,13 +134,14 @@ impl Parser {
             text: text.to_owned(),
         })
     }
-}
 
-fn operand_of(text: &str) -> Operand {
-    let text = text.trim();
-    match text.strip_prefix("config:") {
-        Some(name) => Operand::Config(name.to_owned()),
-        None => Operand::Text(text.to_owned()),
+    fn operand(&mut self, text: &str, allowed: Allowed<'_>) -> Result<Operand, String> {
+        let text = text.trim();
+        Ok(match text.strip_prefix("config:") {
+            Some(name) => Operand::Config(name.to_owned()),
+            None if text.contains('{') => Operand::Template(self.template(text, allowed)?),
+            None => Operand::Text(text.to_owned()),
+        })
     }
 }
 

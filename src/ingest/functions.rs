@@ -3,9 +3,17 @@
 use std::borrow::Cow;
 
 use base64::Engine as _;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 
 use super::{form, scope::Value};
 use crate::adapters::{BASE64, BASE64_URL, Digester, Function, Hash, hash};
+
+/// What an escape must be written for: all but letters, digits and `-_.~` (RFC 3986).
+const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'_')
+    .remove(b'.')
+    .remove(b'~');
 
 /// Applies a function. `mac` is keyed with the newest secret.
 pub(crate) fn call<'s>(
@@ -43,6 +51,9 @@ pub(crate) fn call<'s>(
         }
         Function::Unhex => Cow::Owned(hex::decode(&value).ok()?),
         Function::UrlDecode => Cow::Owned(form::decode(&value).into_owned()),
+        Function::UrlEncode => {
+            Cow::Owned(percent_encode(&value, UNRESERVED).to_string().into_bytes())
+        }
         Function::Json => {
             let text = std::str::from_utf8(&value).ok()?;
             Cow::Owned(serde_json::to_vec(text).ok()?)

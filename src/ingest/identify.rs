@@ -7,7 +7,7 @@ use std::borrow::Cow;
 
 use super::{
     Identified, Rejection, batch,
-    scope::{Document, Frame, Scope},
+    scope::{Frame, Scope},
     time,
 };
 
@@ -20,18 +20,14 @@ pub(crate) fn identify<'a>(scope: &Scope<'_, 'a>) -> Result<Vec<Identified<'a>>,
         let payload = Cow::Borrowed(scope.request.body);
         return Ok(vec![event(scope, Frame::default(), payload)?]);
     };
-    let wanted = &scope.provider.rules.documents.item;
     items
-        .into_iter()
+        .iter()
         .map(|item| {
-            let document = Document::read(Cow::Borrowed(&*item), wanted);
-            let frame = Frame {
-                item: Some(&document),
-                ..Frame::default()
-            };
-            let mut found = event(scope, frame, Cow::Borrowed(b""))?;
-            found.payload = item.clone();
-            Ok(found)
+            event(
+                scope,
+                item.frame(),
+                batch::payload(scope, &item.document.text),
+            )
         })
         .collect()
 }
@@ -42,26 +38,39 @@ fn event<'a>(
     payload: Cow<'a, [u8]>,
 ) -> Result<Identified<'a>, Rejection> {
     let selectors = &scope.provider.rules.event;
-    let id = match scope.first(&selectors.id, frame) {
-        Some(id) => checked_id(&id)?,
-        None => match scope.json_error().filter(|_| selectors.id_reads_json) {
-            Some(error) => return Err(Rejection::MalformedBody(error.to_string())),
-            None => return Err(Rejection::MissingId),
-        },
-    };
+    let (id, sender_id) = ids(scope, frame)?;
+    let text = |templates| scope.first(templates, frame).and_then(|value| key(&value));
     Ok(Identified {
         id,
-        event_type: scope
-            .first(&selectors.kind, frame)
-            .and_then(|value| key(&value)),
+        sender_id,
+        event_type: text(&selectors.kind),
         occurred_at: scope
             .first(&selectors.time, frame)
-            .and_then(|value| time::event(&value)),
-        ordering_key: scope
-            .first(&selectors.ordering, frame)
-            .and_then(|value| key(&value)),
+            .and_then(|value| time::event(&value, selectors.utc_offset)),
+        ordering_key: text(&selectors.ordering),
         payload,
     })
+}
+
+/// What makes the event unique, and the sender's own id where that is another.
+fn ids(scope: &Scope<'_, '_>, frame: Frame<'_>) -> Result<(String, Option<String>), Rejection> {
+    let selectors = &scope.provider.rules.event;
+    let id = scope
+        .first(&selectors.id, frame)
+        .map(|id| checked_id(&id))
+        .transpose()?;
+    let key = scope
+        .first(&selectors.key, frame)
+        .map(|key| checked_id(&key))
+        .transpose()?;
+    match (key, id) {
+        (Some(key), id) => Ok((key, id)),
+        (None, Some(id)) => Ok((id, None)),
+        (None, None) => match scope.json_error().filter(|_| selectors.id_reads_json) {
+            Some(error) => Err(Rejection::MalformedBody(error.to_string())),
+            None => Err(Rejection::MissingId),
+        },
+    }
 }
 
 fn checked_id(id: &[u8]) -> Result<String, Rejection> {

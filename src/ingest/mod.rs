@@ -12,7 +12,10 @@ mod json_text;
 mod scope;
 mod time;
 mod url;
+mod vectors;
 mod verify;
+
+pub use vectors::{VectorError, VectorEvent, VectorResult, run_vectors};
 
 use std::{borrow::Cow, fmt};
 
@@ -30,11 +33,11 @@ pub fn ingest<'a>(
     request: &RawRequest<'a>,
     now: Timestamp,
 ) -> Result<Ingested<'a>, Rejection> {
-    let scope = Scope::new(provider, *request);
+    let scope = Scope::new(provider, *request, now);
     if let Some(answer) = handshake::answer(&scope, false)? {
         return Ok(Ingested::Handshake(answer));
     }
-    let verified = verify::verify(&scope, now)?;
+    let verified = verify::verify(&scope)?;
     if let Some(answer) = handshake::answer(&scope, true)? {
         return Ok(Ingested::Handshake(answer));
     }
@@ -66,7 +69,10 @@ pub struct Verified {
 /// One event as the adapter's selectors read it.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Identified<'a> {
+    /// Unique within the provider: what the sender says, or what the adapter's `key` makes of it.
     pub id: String,
+    /// The sender's own id, where it alone does not tell events apart and `id` is made of more.
+    pub sender_id: Option<String>,
     pub event_type: Option<String>,
     pub occurred_at: Option<Timestamp>,
     pub ordering_key: Option<String>,
@@ -159,5 +165,7 @@ impl fmt::Display for Rejection {
 
 impl std::error::Error for Rejection {}
 
+#[cfg(test)]
+mod suite_tests;
 #[cfg(test)]
 mod tests;

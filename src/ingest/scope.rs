@@ -1,8 +1,10 @@
 //! One request under evaluation: what expressions read, each document parsed at most once and only when asked for.
 
-use std::{borrow::Cow, cell::OnceCell};
+use std::{borrow::Cow, cell::OnceCell, rc::Rc};
 
+use jiff::Timestamp;
 use secrecy::ExposeSecret as _;
+use subtle::ConstantTimeEq as _;
 
 use super::{
     form,
@@ -10,7 +12,9 @@ use super::{
     json_text,
 };
 use crate::{
-    adapters::{Condition, Doc, Expr, Operand, Part, Provider, Template, Test, Wanted},
+    adapters::{
+        Condition, Digester, Doc, Expr, Hash, Operand, Part, Provider, Template, Test, Wanted,
+    },
     domain::RawRequest,
 };
 
@@ -18,6 +22,7 @@ use crate::{
 pub(crate) struct Scope<'p, 'a> {
     pub(crate) provider: &'p Provider,
     pub(crate) request: RawRequest<'a>,
+    pub(crate) now: Timestamp,
     body: OnceCell<Document<'a>>,
     forms: Vec<OnceCell<Option<Document<'a>>>>,
 }
@@ -34,16 +39,26 @@ pub(crate) struct Frame<'f> {
     pub(crate) captures: &'f [(&'f str, Cow<'f, [u8]>)],
     pub(crate) secret: Option<&'f [u8]>,
     pub(crate) item: Option<&'f Document<'f>>,
+    /// The elements that the item lies in.
+    pub(crate) around: &'f [Around<'f>],
+}
+
+/// An element that items lie in.
+pub(crate) struct Around<'a> {
+    /// Which of `Documents::around`.
+    pub(crate) index: usize,
+    pub(crate) document: Rc<Document<'a>>,
 }
 
 /// A value: borrowed from the request wherever it can be.
 pub(crate) type Value<'s> = Option<Cow<'s, [u8]>>;
 
 impl<'p, 'a> Scope<'p, 'a> {
-    pub(crate) fn new(provider: &'p Provider, request: RawRequest<'a>) -> Self {
+    pub(crate) fn new(provider: &'p Provider, request: RawRequest<'a>, now: Timestamp) -> Self {
         Self {
             provider,
             request,
+            now,
             body: OnceCell::new(),
             forms: provider
                 .rules
@@ -72,6 +87,9 @@ impl<'p, 'a> Scope<'p, 'a> {
             Expr::Form(name) => form::first(self.form_body()?, name),
             Expr::FormSorted if request.body.is_empty() => Some(Cow::Borrowed(b"")),
             Expr::FormSorted => Some(Cow::Owned(form::sorted(self.form_body()?))),
+            Expr::Item => Some(Cow::Borrowed(&*frame.item?.text)),
+            Expr::RequestId => Some(Cow::Owned(self.request_id())),
+            Expr::Headers(name) => self.headers(name),
             Expr::Url => Some(Cow::Borrowed(request.url.as_bytes())),
             Expr::UrlWithPort => Some(super::url::with_port(request.url)),
             Expr::Path => Some(Cow::Borrowed(
@@ -157,19 +175,21 @@ impl<'p, 'a> Scope<'p, 'a> {
             match &condition.test {
                 Test::Present => value.is_some(),
                 Test::Absent => value.is_none(),
-                Test::Equals(operand) => self.equals(value.as_deref(), operand),
-                Test::Differs(operand) => !self.equals(value.as_deref(), operand),
+                Test::Equals(operand) => self.equals(value.as_deref(), operand, frame),
+                Test::Differs(operand) => !self.equals(value.as_deref(), operand, frame),
             }
         })
     }
 
-    fn equals(&self, value: Option<&[u8]>, operand: &Operand) -> bool {
+    fn equals(&self, value: Option<&[u8]>, operand: &Operand, frame: Frame<'_>) -> bool {
+        let same = |other: Option<&[u8]>| match (value, other) {
+            (Some(value), Some(other)) => value.ct_eq(other).into(),
+            _ => false,
+        };
         match operand {
-            Operand::Text(text) => value == Some(text.as_bytes()),
-            Operand::Config(name) => match (value, self.config(name)) {
-                (Some(value), Some(config)) => subtle::ConstantTimeEq::ct_eq(value, config).into(),
-                _ => false,
-            },
+            Operand::Text(text) => value.unwrap_or_default() == text.as_bytes(),
+            Operand::Config(name) => same(self.config(name)),
+            Operand::Template(template) => same(self.text(template, frame).as_deref()),
         }
     }
 
@@ -197,6 +217,35 @@ impl<'p, 'a> Scope<'p, 'a> {
         Some(Cow::Owned(joined))
     }
 
+    /// The canonical text of the headers whose names a header lists.
+    fn headers(&self, list: &str) -> Value<'_> {
+        let names = self.header(list)?;
+        let mut text = Vec::new();
+        for name in names.split(|byte| *byte == b',') {
+            let name = std::str::from_utf8(name.trim_ascii()).ok()?;
+            if !text.is_empty() {
+                text.push(b';');
+            }
+            text.extend_from_slice(name.to_ascii_lowercase().as_bytes());
+            text.push(b':');
+            text.extend_from_slice(&self.header(name)?);
+        }
+        Some(Cow::Owned(text))
+    }
+
+    /// A digest of all that arrived and when, to the nanosecond.
+    fn request_id(&self) -> Vec<u8> {
+        let mut digester = Digester::plain(Hash::Sha256);
+        digester.update(&self.now.as_nanosecond().to_le_bytes());
+        digester.update(self.request.url.as_bytes());
+        for (name, value) in self.request.headers.iter() {
+            digester.update(name.as_bytes());
+            digester.update(value);
+        }
+        digester.update(self.request.body);
+        hex::encode(&digester.finish().bytes()[..16]).into_bytes()
+    }
+
     fn query(&self) -> Option<&'a str> {
         super::url::parts(self.request.url).query
     }
@@ -219,6 +268,10 @@ impl<'p, 'a> Scope<'p, 'a> {
             Doc::Body => Some(self.body_document()),
             Doc::Item => frame.item,
             Doc::Form(index) => self.form_document(index),
+            Doc::Around(index) => {
+                let found = frame.around.iter().find(|around| around.index == index)?;
+                Some(&found.document)
+            }
         }
     }
 

@@ -1,6 +1,6 @@
 //! Times as senders write them.
 
-use jiff::{Timestamp, civil::DateTime, tz::TimeZone};
+use jiff::{Timestamp, civil::DateTime, tz::Offset};
 
 use crate::adapters::TimeFormat;
 
@@ -18,14 +18,14 @@ pub(crate) fn signed(text: &[u8], format: TimeFormat) -> Option<Timestamp> {
     }
 }
 
-/// Reads an event's own time: RFC 3339, date and time without zone (UTC), or a number of either unit.
-pub(crate) fn event(text: &[u8]) -> Option<Timestamp> {
+/// Reads an event's own time: RFC 3339, date and time at `offset`, or a number of either unit.
+pub(crate) fn event(text: &[u8], offset: Offset) -> Option<Timestamp> {
     let text = std::str::from_utf8(text).ok()?.trim();
     number(text, Unit::ByMagnitude)
         .or_else(|| text.parse().ok())
         .or_else(|| {
             let civil: DateTime = text.parse().ok()?;
-            TimeZone::UTC.to_timestamp(civil).ok()
+            offset.to_timestamp(civil).ok()
         })
 }
 
@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn numbers_and_texts_are_read() {
-        let second = |text: &str| event(text.as_bytes()).map(Timestamp::as_second);
+        let second = |text: &str| event(text.as_bytes(), Offset::UTC).map(Timestamp::as_second);
         assert_eq!(second("1767225600"), Some(1_767_225_600));
         assert_eq!(second("1767225600123"), Some(1_767_225_600));
         assert_eq!(second("1767225600.5"), Some(1_767_225_600));
@@ -110,7 +110,7 @@ mod tests {
             "\u{661}",
             "2026-13-01",
         ] {
-            assert_eq!(event(text.as_bytes()), None, "{text}");
+            assert_eq!(event(text.as_bytes(), Offset::UTC), None, "{text}");
         }
         assert_eq!(signed(b"\xff", TimeFormat::Auto), None);
     }

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use secrecy::ExposeSecret as _;
 
 use super::{
-    Rejection, Verified, candidate,
+    Rejection, Verified, batch, candidate,
     scope::{Frame, Scope},
     time,
 };
@@ -21,7 +21,7 @@ pub(crate) struct Reading<'s> {
 }
 
 /// Tries the rules that count, in order. Where all fail, the rejection that came furthest is given.
-pub(crate) fn verify(scope: &Scope<'_, '_>, now: Timestamp) -> Result<Verified, Rejection> {
+pub(crate) fn verify(scope: &Scope<'_, '_>) -> Result<Verified, Rejection> {
     let provider = scope.provider;
     if !provider.rules.verify {
         return Ok(Verified {
@@ -34,7 +34,7 @@ pub(crate) fn verify(scope: &Scope<'_, '_>, now: Timestamp) -> Result<Verified, 
         if provider.keys[index].is_empty() || !scope.holds(&rule.when, Frame::default()) {
             continue;
         }
-        match try_rule(scope, index, rule, now) {
+        match try_rule(scope, index, rule) {
             Ok(secret) => {
                 return Ok(Verified {
                     signature: Some(index),
@@ -48,16 +48,29 @@ pub(crate) fn verify(scope: &Scope<'_, '_>, now: Timestamp) -> Result<Verified, 
     Err(worst)
 }
 
-fn try_rule(
+fn try_rule(scope: &Scope<'_, '_>, index: usize, rule: &Signature) -> Result<usize, Rejection> {
+    if !rule.each {
+        return try_frame(scope, index, rule, Frame::default());
+    }
+    let items = batch::items(scope).ok().flatten().unwrap_or_default();
+    let mut proved = Err(Rejection::MissingSignature);
+    for item in &items {
+        proved = Ok(try_frame(scope, index, rule, item.frame())?);
+    }
+    proved
+}
+
+/// Tries a rule on the request, or on one item of it.
+fn try_frame(
     scope: &Scope<'_, '_>,
     index: usize,
     rule: &Signature,
-    now: Timestamp,
+    frame: Frame<'_>,
 ) -> Result<usize, Rejection> {
-    let values = source_values(scope, rule);
-    let reading = read(scope, rule, &values)?;
-    let secret = matching_secret(scope, index, rule, &reading)?;
-    judge_time(rule, &reading, now)?;
+    let values = source_values(scope, rule, frame);
+    let reading = read(scope, rule, &values, frame)?;
+    let secret = matching_secret(scope, index, rule, &reading, frame)?;
+    judge_time(rule, &reading, scope.now)?;
     Ok(secret)
 }
 
@@ -65,10 +78,11 @@ fn try_rule(
 pub(crate) fn source_values<'s>(
     scope: &'s Scope<'_, '_>,
     rule: &'s Signature,
+    frame: Frame<'s>,
 ) -> Vec<Cow<'s, [u8]>> {
     rule.sources
         .iter()
-        .filter_map(|source| scope.eval(source, Frame::default()))
+        .filter_map(|source| scope.eval(source, frame))
         .collect()
 }
 
@@ -77,6 +91,7 @@ pub(crate) fn read<'s>(
     scope: &'s Scope<'_, '_>,
     rule: &'s Signature,
     values: &'s [Cow<'s, [u8]>],
+    frame: Frame<'s>,
 ) -> Result<Reading<'s>, Rejection> {
     if values.iter().all(|value| value.is_empty()) {
         return Err(Rejection::MissingSignature);
@@ -104,7 +119,7 @@ pub(crate) fn read<'s>(
     }
     if let Some(expr) = &rule.timestamp
         && !reading.has("timestamp")
-        && let Some(value) = scope.eval(expr, Frame::default())
+        && let Some(value) = scope.eval(expr, frame)
     {
         reading.captures.push(("timestamp", value));
     }
@@ -150,6 +165,7 @@ fn matching_secret(
     index: usize,
     rule: &Signature,
     reading: &Reading<'_>,
+    frame: Frame<'_>,
 ) -> Result<usize, Rejection> {
     for key in &scope.provider.keys[index] {
         let matches = match (&key.material, rule.scheme) {
@@ -167,10 +183,19 @@ fn matching_secret(
                     .iter()
                     .any(|value| candidate::is_basic(value, secret))
             }
-            (Material::Mac(mac), _) => is_signed(scope, rule, reading, mac.clone(), None)?,
+            (Material::Mac(mac), _) => is_signed(scope, rule, reading, frame, mac.clone())?,
             (Material::Text(secret), Scheme::Hash(hash)) => {
                 let secret = secret.expose_secret().as_bytes();
-                is_signed(scope, rule, reading, Digester::plain(hash), Some(secret))?
+                is_signed(
+                    scope,
+                    rule,
+                    reading,
+                    Frame {
+                        secret: Some(secret),
+                        ..frame
+                    },
+                    Digester::plain(hash),
+                )?
             }
             (Material::Text(_), Scheme::Hmac(_)) => false,
         };
@@ -185,38 +210,24 @@ fn is_signed(
     scope: &Scope<'_, '_>,
     rule: &Signature,
     reading: &Reading<'_>,
+    frame: Frame<'_>,
     mut digester: Digester,
-    secret: Option<&[u8]>,
 ) -> Result<bool, Rejection> {
-    feed(scope, rule, &reading.captures, secret, &mut |piece| {
-        digester.update(piece)
-    })
-    .ok_or_else(|| {
+    let frame = Frame {
+        captures: &reading.captures,
+        ..frame
+    };
+    let written = scope.write(&rule.message, frame, &mut |piece| digester.update(piece));
+    if written.is_none() {
         let needs_time = rule.message.uses(&Expr::Capture("timestamp".into()));
-        match needs_time && reading.timestamp().is_none() {
+        return Err(match needs_time && reading.timestamp().is_none() {
             true => Rejection::MissingTimestamp,
             false => Rejection::MalformedSignature,
-        }
-    })?;
+        });
+    }
     let tag = digester.finish();
     let is = |value: &&[u8]| candidate::is_digest(value, rule.encoding, &tag);
     Ok(reading.candidates.iter().any(is))
-}
-
-/// Writes the signed message, piece by piece. `None` where a part of it is missing.
-pub(crate) fn feed(
-    scope: &Scope<'_, '_>,
-    rule: &Signature,
-    captures: &[(&str, Cow<'_, [u8]>)],
-    secret: Option<&[u8]>,
-    sink: &mut dyn FnMut(&[u8]),
-) -> Option<()> {
-    let frame = Frame {
-        captures,
-        secret,
-        item: None,
-    };
-    scope.write(&rule.message, frame, sink)
 }
 
 /// Judges the signed time, which only means something once the signature holds.
