@@ -128,7 +128,11 @@ fn provider_problem(config: &Config, path: &str, error: &ProviderError) -> Probl
 
 fn handler_problem(config: &Config, error: &HandlerError) -> Problem {
     let index = config.handlers.iter().position(|spec| spec.name == error.handler);
-    let key = error.problem.strip_prefix('`').and_then(|rest| rest.split_once('`')).map(|(key, _)| key);
+    let key = error
+        .problem
+        .strip_prefix('`')
+        .and_then(|rest| rest.split_once('`'))
+        .map(|(key, _)| key);
     let path = match (index, key) {
         (Some(index), Some(key)) => format!("handler[{index}].{key}"),
         (Some(index), None) => format!("handler[{index}]"),

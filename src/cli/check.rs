@@ -55,7 +55,9 @@ fn as_json(context: &Context, config: &Config, plan: &Plan) -> anyhow::Result<Ex
             "kind": "handler", "name": handler.name, "handler_kind": kind, "events": handler.events,
         }))?;
     }
-    context.out.object(&json!({ "kind": "result", "ok": true, "file": config.path }))?;
+    context
+        .out
+        .object(&json!({ "kind": "result", "ok": true, "file": config.path }))?;
     Ok(ExitCode::SUCCESS)
 }
 

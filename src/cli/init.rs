@@ -26,7 +26,10 @@ impl Init {
             .open(&path)
             .map_err(|error| match error.kind() {
                 io::ErrorKind::AlreadyExists => {
-                    anyhow::anyhow!("{} is there already and was left as it is; name another file", path.display())
+                    anyhow::anyhow!(
+                        "{} is there already and was left as it is; name another file",
+                        path.display()
+                    )
                 }
                 _ => anyhow::Error::new(error).context(format!("cannot write {}", path.display())),
             })?;
@@ -36,7 +39,9 @@ impl Init {
             context.out.object(&serde_json::json!({ "written": path }))?;
         } else {
             context.out.line(format!("Wrote {}. Next:", path.display()))?;
-            context.out.line("  1. take the # off [[provider]] and [[handler]], and fill them in")?;
+            context
+                .out
+                .line("  1. take the # off [[provider]] and [[handler]], and fill them in")?;
             context.out.line("  2. cerca check")?;
             context.out.line("  3. cerca serve")?;
         }

@@ -16,7 +16,9 @@ pub(super) async fn run(context: &Context) -> anyhow::Result<ExitCode> {
         .with_context(|| format!("cannot migrate {shown}"))?;
     store.close().await;
     if context.out.json {
-        context.out.object(&serde_json::json!({ "store": shown, "migrated": true }))?;
+        context
+            .out
+            .object(&serde_json::json!({ "store": shown, "migrated": true }))?;
     } else {
         context.out.line(format!("{shown} is up to date"))?;
     }

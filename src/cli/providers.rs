@@ -111,7 +111,10 @@ fn show(context: &Context, name: &str) -> anyhow::Result<ExitCode> {
     out.line("")?;
     out.line("    [[provider]]")?;
     out.line(format!("    name = \"{}\"", adapter.name))?;
-    out.line(format!("    secrets = [\"env:{}_SECRET\"]", adapter.name.to_uppercase()))?;
+    out.line(format!(
+        "    secrets = [\"env:{}_SECRET\"]",
+        adapter.name.to_uppercase()
+    ))?;
     out.line("")?;
     out.line(out.paint(Color::DarkGrey, "# adapter.toml"))?;
     out.line(adapter.source().trim_end())?;
@@ -133,9 +136,17 @@ fn check(context: &Context, only: Option<&str>) -> anyhow::Result<ExitCode> {
         }
         Ok(out.line(format!("{} {place}: {text}", out.paint(color, format!("{kind}:"))))?)
     };
-    for error in errors.iter().filter(|error| only.is_none_or(|only| error.file.contains(only))) {
+    for error in errors
+        .iter()
+        .filter(|error| only.is_none_or(|only| error.file.contains(only)))
+    {
         wrong += 1;
-        report("error", Color::Red, &format!("{}:{}", error.file, error.line), &format!("{}{}", prefix(&error.key), error.message))?;
+        report(
+            "error",
+            Color::Red,
+            &format!("{}:{}", error.file, error.line),
+            &format!("{}{}", prefix(&error.key), error.message),
+        )?;
     }
     for adapter in registry.iter().filter(|adapter| wanted(&adapter.name)) {
         checked += 1;
@@ -160,7 +171,11 @@ fn check(context: &Context, only: Option<&str>) -> anyhow::Result<ExitCode> {
 }
 
 fn prefix(key: &str) -> String {
-    if key.is_empty() { String::new() } else { format!("{key}: ") }
+    if key.is_empty() {
+        String::new()
+    } else {
+        format!("{key}: ")
+    }
 }
 
 fn find<'r>(registry: &'r Registry, name: &str) -> anyhow::Result<&'r Adapter> {

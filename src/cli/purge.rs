@@ -9,10 +9,7 @@ use std::{
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::{
-    context::Context,
-    output::grouped,
-};
+use super::{context::Context, output::grouped};
 use crate::{
     app,
     store::{PurgePolicy, Purged, Store, StoreError},

@@ -19,7 +19,9 @@ pub(super) struct RequestFile<'a> {
 /// Says which part is not of this form.
 pub(super) fn parse(bytes: &[u8]) -> anyhow::Result<RequestFile<'_>> {
     let (head, body) = split_head(bytes);
-    let mut lines = head.split(|byte| *byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
+    let mut lines = head
+        .split(|byte| *byte == b'\n')
+        .map(|line| line.strip_suffix(b"\r").unwrap_or(line));
     let first = std::str::from_utf8(lines.next().unwrap_or_default()).context("the request line is not UTF-8")?;
     let mut words = first.split_whitespace();
     let (Some(method), Some(target)) = (words.next(), words.next()) else {
@@ -28,7 +30,10 @@ pub(super) fn parse(bytes: &[u8]) -> anyhow::Result<RequestFile<'_>> {
     let mut headers = Vec::new();
     for (number, line) in lines.enumerate().filter(|(_, line)| !line.is_empty()) {
         let Some(colon) = line.iter().position(|byte| *byte == b':') else {
-            bail!("line {}: not a header such as `Content-Type: application/json`", number + 2);
+            bail!(
+                "line {}: not a header such as `Content-Type: application/json`",
+                number + 2
+            );
         };
         let name = std::str::from_utf8(&line[..colon]).with_context(|| format!("line {}", number + 2))?;
         headers.push((name.trim(), line[colon + 1..].trim_ascii()));
@@ -39,7 +44,10 @@ pub(super) fn parse(bytes: &[u8]) -> anyhow::Result<RequestFile<'_>> {
         .and_then(|(_, value)| std::str::from_utf8(value).ok()?.parse::<usize>().ok());
     let body = match length {
         Some(length) if length <= body.len() => &body[..length],
-        Some(length) => bail!("Content-Length is {length}, but only {} bytes follow the head", body.len()),
+        Some(length) => bail!(
+            "Content-Length is {length}, but only {} bytes follow the head",
+            body.len()
+        ),
         None => body.strip_suffix(b"\n").unwrap_or(body),
     };
     Ok(RequestFile {

@@ -62,7 +62,10 @@ impl Serve {
 }
 
 fn announce(config: &Config, running: &Running, providers: usize, handlers: usize) {
-    let public = running.public.map(|address| format!("http://{address}/webhooks/")).unwrap_or_default();
+    let public = running
+        .public
+        .map(|address| format!("http://{address}/webhooks/"))
+        .unwrap_or_default();
     tracing::info!(
         public,
         admin = %format!("http://{}", running.admin),

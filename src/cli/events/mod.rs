@@ -147,7 +147,11 @@ impl Desk<'_> {
     async fn payload(&self, id: &Id) -> anyhow::Result<ExitCode> {
         match self.store.payload(&id.provider, &id.id).await? {
             None => Err(unknown(id)),
-            Some((_, None)) => bail!("retention has removed the payload of {} {}", id.provider, printable(&id.id)),
+            Some((_, None)) => bail!(
+                "retention has removed the payload of {} {}",
+                id.provider,
+                printable(&id.id)
+            ),
             Some((_, Some(bytes))) => {
                 self.context.out.bytes(&bytes)?;
                 Ok(ExitCode::SUCCESS)
@@ -162,7 +166,9 @@ impl Desk<'_> {
             return Err(unknown(id));
         };
         if self.context.out.json {
-            self.context.out.object(&serde_json::json!({ "deliveries": done.deliveries }))?;
+            self.context
+                .out
+                .object(&serde_json::json!({ "deliveries": done.deliveries }))?;
         } else {
             self.context.out.line(match done.deliveries {
                 0 => "Nothing to discard: every delivery is done or in flight.".to_owned(),

@@ -46,7 +46,8 @@ pub(in crate::cli) struct Reprocess {
 impl Desk<'_> {
     pub(super) async fn reprocess(&self, command: Reprocess) -> anyhow::Result<ExitCode> {
         self.check_handlers(&command.to)?;
-        let handlers = (!command.to.is_empty()).then(|| command.to.iter().map(|name| Arc::from(name.as_str())).collect());
+        let handlers =
+            (!command.to.is_empty()).then(|| command.to.iter().map(|name| Arc::from(name.as_str())).collect());
         let one = command.one.zip(command.id).map(|(provider, id)| Id { provider, id });
         let scope = match &one {
             Some(id) => ReprocessScope::Event {
@@ -76,11 +77,18 @@ impl Desk<'_> {
 
     /// A misspelt handler would get deliveries that nobody takes.
     fn check_handlers(&self, names: &[String]) -> anyhow::Result<()> {
-        let known: Vec<&str> = self.config.handlers.iter().map(|handler| handler.name.as_str()).collect();
+        let known: Vec<&str> = self
+            .config
+            .handlers
+            .iter()
+            .map(|handler| handler.name.as_str())
+            .collect();
         for name in names {
             if !known.contains(&name.as_str()) && (!known.is_empty() || name != crate::app::DEFAULT_HANDLER) {
-                let guess = config::near(name, &known)
-                    .map_or_else(|| format!("one of {}", known.join(", ")), |near| format!("did you mean {near}?"));
+                let guess = config::near(name, &known).map_or_else(
+                    || format!("one of {}", known.join(", ")),
+                    |near| format!("did you mean {near}?"),
+                );
                 bail!("no handler is called {name}; {guess}");
             }
         }

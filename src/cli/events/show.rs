@@ -48,7 +48,10 @@ impl Desk<'_> {
             ("sha256", hex::encode(event.body_sha256)),
         ];
         if event.conflicts > 0 {
-            let note = format!("{}: the id came again with another body; the first was kept", event.conflicts);
+            let note = format!(
+                "{}: the id came again with another body; the first was kept",
+                event.conflicts
+            );
             facts.push(("conflicts", note));
         }
         for (name, value) in facts {

@@ -31,7 +31,10 @@ impl Desk<'_> {
     pub(super) async fn tail(&self, command: Tail) -> anyhow::Result<ExitCode> {
         let filter = command.filter.build()?;
         let mut seen = BTreeSet::new();
-        let first = self.store.events(filter.clone(), None, command.lines.clamp(1, PAGE)).await?;
+        let first = self
+            .store
+            .events(filter.clone(), None, command.lines.clamp(1, PAGE))
+            .await?;
         // What was there before is known by the newest row of any kind, not only of those that match.
         let newest = self.store.events(EventFilter::default(), None, 1).await?;
         let mut floor = newest.events.first().map_or(0, |event| event.id);
@@ -60,18 +63,16 @@ impl Desk<'_> {
     }
 
     /// Events above `floor` that were not printed, newest first.
-    async fn fresh(
-        &self,
-        filter: &EventFilter,
-        floor: i64,
-        seen: &BTreeSet<i64>,
-    ) -> Result<Vec<EventRow>, StoreError> {
+    async fn fresh(&self, filter: &EventFilter, floor: i64, seen: &BTreeSet<i64>) -> Result<Vec<EventRow>, StoreError> {
         let mut found = Vec::new();
         let mut cursor = None;
         loop {
             let page = self.store.events(filter.clone(), cursor, PAGE).await?;
             let end = page.events.last().is_none_or(|event| event.id <= floor) || page.next.is_none();
-            let new = page.events.into_iter().filter(|event| event.id > floor && !seen.contains(&event.id));
+            let new = page
+                .events
+                .into_iter()
+                .filter(|event| event.id > floor && !seen.contains(&event.id));
             found.extend(new);
             if end {
                 return Ok(found);
