@@ -25,7 +25,7 @@ pub use registry::{Registry, RegistryError};
 
 pub(crate) use digest::{Digester, Tag, hash};
 pub(crate) use expr::{Doc, Expr, Function};
-pub(crate) use keys::{BASE64, BASE64_URL, Material};
+pub(crate) use keys::{BASE64, BASE64_URL, Key, Material};
 pub(crate) use pattern::Pattern;
 pub(crate) use pointers::{Wanted, parse_pointer};
 pub(crate) use rules::{Encoding, Handshake, Hash, ItemPath, Scheme, Signature, TimeFormat};

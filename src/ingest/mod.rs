@@ -3,18 +3,23 @@
 
 mod batch;
 mod candidate;
+mod fill;
 mod form;
 mod functions;
 mod handshake;
+mod http_text;
 mod identify;
 mod json;
 mod json_text;
 mod scope;
+mod sign;
 mod time;
 mod url;
 mod vectors;
 mod verify;
 
+pub use http_text::{HttpTextError, OwnedRequest};
+pub use sign::{Bad, SignError, sign};
 pub use vectors::{VectorError, VectorEvent, VectorResult, run_vectors};
 
 use std::{borrow::Cow, fmt};
