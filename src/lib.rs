@@ -4,10 +4,15 @@
 #![forbid(unsafe_code)]
 
 pub mod adapters;
+pub mod app;
+pub mod cli;
+pub mod config;
 pub mod domain;
 pub mod handlers;
 pub mod http;
 pub mod ingest;
+pub mod schedule;
 pub mod store;
+pub mod telemetry;
 pub mod units;
 pub mod worker;
