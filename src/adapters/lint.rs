@@ -7,6 +7,7 @@ use super::{
     expr::Expr,
     provider::ProviderSpec,
     rules::{Rules, Scheme},
+    template::{Operand, Test},
 };
 
 /// Warnings about an adapter, for `providers check`.
@@ -93,6 +94,19 @@ pub(crate) fn provider(spec: &ProviderSpec, adapter: &Adapter, rules: &Rules) ->
             ));
         }
     }
+    let conditions = rules
+        .handshakes
+        .iter()
+        .flat_map(|handshake| handshake.when.iter().chain(&handshake.require));
+    for condition in conditions {
+        if let Test::Equals(Operand::Config(name)) = &condition.test
+            && !spec.options.contains_key(name)
+        {
+            warnings.push(format!(
+                "the option `{name}` is not set, so the sender's ownership challenge is refused"
+            ));
+        }
+    }
     if spec.public_url.is_empty()
         && rules
             .signatures
@@ -107,7 +121,7 @@ pub(crate) fn provider(spec: &ProviderSpec, adapter: &Adapter, rules: &Rules) ->
 /// What the shape should be, where a secret has not got it.
 fn misses_shape(secret: &str, pattern: &[String]) -> Option<String> {
     let fits = |shape: &String| match shape.as_str() {
-        "hex" => secret.len() % 2 == 0 && secret.bytes().all(|b| b.is_ascii_hexdigit()),
+        "hex" => secret.len().is_multiple_of(2) && secret.bytes().all(|b| b.is_ascii_hexdigit()),
         "base64" => super::keys::is_base64(secret),
         prefix => secret.starts_with(prefix),
     };

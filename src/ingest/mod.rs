@@ -3,18 +3,26 @@
 
 mod batch;
 mod candidate;
+mod causes;
+mod explain;
+mod fill;
 mod form;
 mod functions;
 mod handshake;
+mod http_text;
 mod identify;
 pub(crate) mod json;
 pub(crate) mod json_text;
 mod scope;
+mod sign;
 mod time;
 mod url;
 mod vectors;
 mod verify;
 
+pub use explain::{Mark, Step, explain};
+pub use http_text::{HttpTextError, OwnedRequest};
+pub use sign::{Bad, SignError, sign};
 pub use vectors::{VectorError, VectorEvent, VectorResult, run_vectors};
 
 use std::{borrow::Cow, fmt};
@@ -165,6 +173,16 @@ impl fmt::Display for Rejection {
 
 impl std::error::Error for Rejection {}
 
+#[cfg(test)]
+mod event_tests;
+#[cfg(test)]
+mod explain_tests;
+#[cfg(test)]
+mod identity_tests;
+#[cfg(test)]
+mod mutation_tests;
+#[cfg(test)]
+mod provider_tests;
 #[cfg(test)]
 mod suite_tests;
 #[cfg(test)]

@@ -434,11 +434,11 @@ def plain(name, n):
 
 
 def hexadecimal(length):
-    return lambda name, n: (f"not a real secret {n} " * 4).encode().hex()[:length]
+    return lambda name, n: (f"{n} not a real secret " * 4).encode().hex()[:length]
 
 
 def whsec(prefix="whsec_"):
-    return lambda name, n: prefix + b64(f"not a real secret {n:06}".encode())
+    return lambda name, n: prefix + b64(f"{n:06} not a real secret".encode())
 
 
 def prefixed(prefix):
@@ -634,6 +634,7 @@ def common(out):
     name, provider = out.name, out.provider
     key, other = provider.key(name, 1), provider.key(name, 2)
     files = samples_of(name)
+    assert key != other, f"{name} has one key only"
     assert len(files) >= 2, f"{name} needs two samples"
     for file in files:
         request = signed(name, provider, file, key)
