@@ -19,12 +19,16 @@ pub enum TelemetryError {
     Metrics(#[from] metrics_exporter_prometheus::BuildError),
 }
 
+/// Libraries that tell at `info` what only their authors need. A directive of the operator's own for the same target
+/// comes later and counts.
+const QUIET: &str = "actix_server=warn,tokio_cron_scheduler=warn,sqlx=warn";
+
 /// Checks the directives of `log.level` without setting anything up.
 ///
 /// # Errors
 /// Says what was expected.
 pub fn filter(level: &str) -> Result<EnvFilter, TelemetryError> {
-    EnvFilter::try_new(level).map_err(|_| TelemetryError::Level(level.to_owned()))
+    EnvFilter::try_new(format!("{QUIET},{level}")).map_err(|_| TelemetryError::Level(level.to_owned()))
 }
 
 /// Sends logs to standard error. A second call changes nothing, so that tests may call it too.
@@ -194,6 +198,11 @@ mod tests {
     #[test]
     fn levels_are_checked() {
         assert!(filter("info,cerca::http=debug").is_ok());
+        let shown = filter("info,sqlx=debug").unwrap().to_string();
+        assert!(
+            shown.contains("actix_server=warn") && shown.contains("sqlx=debug") && !shown.contains("sqlx=warn"),
+            "{shown}"
+        );
         assert!(filter("loud=very").unwrap_err().to_string().contains("is not a level"));
     }
 }

@@ -109,6 +109,11 @@ pub(super) fn code(success: bool) -> ExitCode {
     if success { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
+/// `1 event`, `1,234 events`
+pub(super) fn counted(number: u64, one: &str, many: &str) -> String {
+    format!("{} {}", grouped(number), if number == 1 { one } else { many })
+}
+
 /// `1,234,567`
 pub(super) fn grouped(number: u64) -> String {
     let digits = number.to_string();

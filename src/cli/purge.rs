@@ -9,7 +9,7 @@ use std::{
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::{context::Context, output::grouped};
+use super::{context::Context, output::counted};
 use crate::{
     app,
     store::{PurgePolicy, Purged, Store, StoreError},
@@ -41,9 +41,9 @@ impl Purge {
         } else {
             let verb = if self.dry_run { "Would remove" } else { "Removed" };
             context.out.line(format!(
-                "{verb} the payloads of {} events, and {} events whole.",
-                grouped(purged.payloads),
-                grouped(purged.events)
+                "{verb} the payloads of {}, and {} whole.",
+                counted(purged.payloads, "event", "events"),
+                counted(purged.events, "event", "events")
             ))?;
         }
         Ok(ExitCode::SUCCESS)

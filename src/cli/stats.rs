@@ -1,6 +1,6 @@
 //! `cerca stats`: what is stored and what waits.
 
-use std::process::ExitCode;
+use std::{process::ExitCode, time::Duration};
 
 use super::{
     context::Context,
@@ -40,12 +40,14 @@ fn print(context: &Context, stats: &Stats) -> anyhow::Result<()> {
     if !stats.handlers.is_empty() {
         let mut handlers = table(&["HANDLER", "READY", "CLAIMED", "BLOCKED", "DEAD", "OLDEST DUE"]);
         for row in &stats.handlers {
-            let oldest = row.oldest_due.map_or_else(
-                || "-".to_owned(),
-                |age| format_duration(std::time::Duration::from_secs(age.as_secs())),
-            );
+            let oldest = match row.oldest_due.map(|age| age.as_secs()) {
+                None => "-".to_owned(),
+                Some(0) => "now".to_owned(),
+                Some(seconds) => format_duration(Duration::from_secs(seconds)),
+            };
             let counts = [row.ready, row.claimed, row.blocked, row.dead].map(grouped);
-            handlers.add_row([&[row.handler.clone()], &counts[..], &[oldest]].concat());
+            let [ready, claimed, blocked, dead] = counts;
+            handlers.add_row([row.handler.clone(), ready, claimed, blocked, dead, oldest]);
         }
         out.line("")?;
         out.table(&handlers)?;

@@ -79,9 +79,41 @@ async fn once(entry: &Entry, desk: Desk) {
     match (entry.run)(desk).await {
         Ok(()) => tracing::debug!(
             job = entry.name,
-            duration_ms = started.elapsed().as_millis() as u64,
+            duration_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
             "job done"
         ),
         Err(error) => tracing::warn!(job = entry.name, %error, "job failed; it runs again at its next time"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::store;
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn every_line_of_the_timetable_runs_and_may_run_twice() {
+        let folder = tempfile::tempdir().unwrap();
+        let url = format!("sqlite:{}", folder.path().join("test.db").display());
+        let day = Duration::from_secs(86_400);
+        let desk = Desk {
+            store: store::open(&url, store::Options::default()).await.unwrap(),
+            retention: PurgePolicy {
+                done: day,
+                failed: day,
+                dedupe: day,
+            },
+            stop: CancellationToken::new(),
+        };
+        let timetable = Timetable::start(&desk).await.unwrap();
+        for entry in TIMETABLE {
+            for _ in 0..2 {
+                (entry.run)(desk.clone()).await.unwrap();
+            }
+        }
+        timetable.stop().await;
+        desk.store.close().await;
     }
 }

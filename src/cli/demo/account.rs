@@ -224,6 +224,7 @@ impl<'a> Account<'a> {
         }
         let config = self.scene.config.display();
         let admin = self.admin;
+        let cerca = program();
         self.out.line("")?;
         self.out.line("Look around:")?;
         for line in [
@@ -231,11 +232,11 @@ impl<'a> Account<'a> {
             format!("curl -s http://{admin}/api/v1/stats"),
             format!("curl -s http://{admin}/metrics"),
             format!("export CERCA_CONFIG={config}"),
-            "cerca events list".to_owned(),
-            "cerca events reprocess --status unrouted --handler notify".to_owned(),
+            format!("{cerca} events list"),
+            format!("{cerca} events reprocess --status unrouted --handler notify"),
             format!("cat {}", self.scene.log.display()),
-            "cerca trigger stripe --bad duplicate".to_owned(),
-            "cerca trigger github push --bad tampered".to_owned(),
+            format!("{cerca} trigger stripe --bad duplicate"),
+            format!("{cerca} trigger github push --bad tampered"),
         ] {
             self.out.line(format!("  {}", self.out.paint(Color::Cyan, line)))?;
         }
@@ -251,5 +252,15 @@ fn words(act: Act) -> &'static str {
         Act::Bad(Bad::Stale) => "an hour too late",
         Act::Bad(Bad::Tampered) => "changed on the way",
         Act::Bad(_) => "forged",
+    }
+}
+
+/// This program as the shell knows it: by its path where it was called by one, as `cargo run` does.
+fn program() -> String {
+    let called = std::env::args().next().unwrap_or_default();
+    if called.contains('/') {
+        called
+    } else {
+        "cerca".to_owned()
     }
 }

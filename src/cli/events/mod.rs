@@ -13,7 +13,7 @@ use comfy_table::Table;
 
 use super::{
     context::Context,
-    output::{code, status_cell, table},
+    output::{code, counted, status_cell, table},
 };
 use crate::{
     config::Config,
@@ -172,8 +172,7 @@ impl Desk<'_> {
         } else {
             self.context.out.line(match done.deliveries {
                 0 => "Nothing to discard: every delivery is done or in flight.".to_owned(),
-                1 => "Discarded 1 delivery.".to_owned(),
-                count => format!("Discarded {count} deliveries."),
+                count => format!("Discarded {}.", counted(count, "delivery", "deliveries")),
             })?;
         }
         Ok(code(true))

@@ -11,7 +11,7 @@ use clap::Args;
 
 use super::{Desk, Filter, Id, unknown, who};
 use crate::{
-    cli::output::grouped,
+    cli::output::counted,
     config,
     store::{self, ReprocessScope, Reprocessed},
 };
@@ -108,9 +108,9 @@ impl Desk<'_> {
         let mut stderr = io::stderr().lock();
         write!(
             stderr,
-            "Reprocess {} deliveries of {} events? [y/N] ",
-            grouped(found.deliveries),
-            grouped(found.events)
+            "Reprocess {} of {}? [y/N] ",
+            counted(found.deliveries, "delivery", "deliveries"),
+            counted(found.events, "event", "events")
         )?;
         stderr.flush()?;
         let mut answer = String::new();
@@ -131,9 +131,9 @@ impl Desk<'_> {
             _ => "",
         };
         out.line(format!(
-            "{verb} {} deliveries of {} events{left}.",
-            grouped(done.deliveries),
-            grouped(done.events)
+            "{verb} {} of {}{left}.",
+            counted(done.deliveries, "delivery", "deliveries"),
+            counted(done.events, "event", "events")
         ))?;
         Ok(())
     }
