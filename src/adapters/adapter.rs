@@ -86,10 +86,7 @@ impl Adapter {
                 message: "the file is not UTF-8".into(),
             })
         };
-        let source = text(
-            files.files.remove("adapter.toml").unwrap_or_default(),
-            &file,
-        )?;
+        let source = text(files.files.remove("adapter.toml").unwrap_or_default(), &file)?;
         let vectors = match files.files.remove("vectors.jsonl") {
             Some(bytes) => Some(text(bytes, &format!("{}/vectors.jsonl", files.folder))?),
             None => None,
@@ -118,16 +115,11 @@ impl Adapter {
     ///
     /// # Errors
     /// A sentence, where the result is no adapter.
-    pub(crate) fn with_overrides(
-        &self,
-        signature: &toml::Table,
-        event: &toml::Table,
-    ) -> Result<Rules, String> {
+    pub(crate) fn with_overrides(&self, signature: &toml::Table, event: &toml::Table) -> Result<Rules, String> {
         if signature.is_empty() && event.is_empty() {
             return Ok(self.rules.clone());
         }
-        let mut table: toml::Table =
-            toml::from_str(&self.source).map_err(|error| error.to_string())?;
+        let mut table: toml::Table = toml::from_str(&self.source).map_err(|error| error.to_string())?;
         if let Some(toml::Value::Array(rules)) = table.get_mut("signature") {
             let all_tokens = rules.iter().all(proves_by_token);
             for rule in rules {
@@ -154,8 +146,7 @@ impl Adapter {
         }
         // Written out and read again, because only a text has places that messages can name.
         let merged = toml::to_string(&table).map_err(|error| error.to_string())?;
-        let manifest: Manifest =
-            toml::from_str(&merged).map_err(|error| error.message().to_owned())?;
+        let manifest: Manifest = toml::from_str(&merged).map_err(|error| error.message().to_owned())?;
         compile(&manifest).map_err(|error| format!("`{}`: {}", error.key, error.message))
     }
 
@@ -266,9 +257,5 @@ fn locate(error: RuleError, source: &str, file: &str) -> AdapterError {
 
 /// The line, from 1, that a byte lies in.
 fn line(source: &str, at: usize) -> usize {
-    1 + source
-        .bytes()
-        .take(at)
-        .filter(|byte| *byte == b'\n')
-        .count()
+    1 + source.bytes().take(at).filter(|byte| *byte == b'\n').count()
 }

@@ -62,11 +62,9 @@ pub(crate) fn compile(manifest: &Manifest) -> Compiled<Rules> {
 fn verify(manifest: &Manifest) -> Compiled<bool> {
     match &manifest.verify {
         Some(word) if word.get_ref() == "none" && manifest.signature.is_empty() => Ok(false),
-        Some(word) if word.get_ref() == "none" => fail(
-            word,
-            "verify",
-            "`none` contradicts the `[[signature]]` below it",
-        ),
+        Some(word) if word.get_ref() == "none" => {
+            fail(word, "verify", "`none` contradicts the `[[signature]]` below it")
+        }
         Some(word) => fail(word, "verify", "expected `none`, or no such key"),
         None if manifest.signature.is_empty() => Err(RuleError {
             span: 0..0,
@@ -95,17 +93,12 @@ fn selectors(parser: &mut Parser, table: &EventTable, item: bool) -> Compiled<Se
         kind: list("type", &table.kind)?,
         time: list("time", &table.time)?,
         utc_offset: match &table.utc_offset {
-            Some(text) => utc_offset(text.get_ref())
-                .or_else(|message| fail(text, "event.utc_offset", &message))?,
+            Some(text) => utc_offset(text.get_ref()).or_else(|message| fail(text, "event.utc_offset", &message))?,
             None => Offset::UTC,
         },
         ordering: list("ordering", &table.ordering)?,
     };
-    selectors.id_reads_json = selectors
-        .id
-        .iter()
-        .flat_map(Template::exprs)
-        .any(Expr::reads_json);
+    selectors.id_reads_json = selectors.id.iter().flat_map(Template::exprs).any(Expr::reads_json);
     Ok(selectors)
 }
 
@@ -114,12 +107,7 @@ fn utc_offset(text: &str) -> Result<Offset, String> {
     let read = || {
         let (hours, minutes) = text.get(1..)?.split_once(':')?;
         let seconds = hours.parse::<i32>().ok()? * 3600 + minutes.parse::<i32>().ok()? * 60;
-        Offset::from_seconds(if text.starts_with('-') {
-            -seconds
-        } else {
-            seconds
-        })
-        .ok()
+        Offset::from_seconds(if text.starts_with('-') { -seconds } else { seconds }).ok()
     };
     let signed = text.starts_with(['+', '-']) && text.len() == 6;
     read()
@@ -129,21 +117,13 @@ fn utc_offset(text: &str) -> Result<Offset, String> {
 
 fn batch(parser: &mut Parser, table: &BatchTable) -> Compiled<Batch> {
     Ok(Batch {
-        items: each(Some(&table.items), "batch.items", |text| {
-            item_path(parser, text)
-        })?,
-        when: conditions(
-            parser,
-            table.when.as_ref(),
-            "batch.when",
-            Allowed::default(),
-        )?,
+        items: each(Some(&table.items), "batch.items", |text| item_path(parser, text))?,
+        when: conditions(parser, table.when.as_ref(), "batch.when", Allowed::default())?,
     })
 }
 
 fn item_path(parser: &mut Parser, text: &str) -> Result<ItemPath, String> {
-    let expected =
-        || format!("expected a path such as `body:/events/*` or `form:field:/*`, found `{text}`");
+    let expected = || format!("expected a path such as `body:/events/*` or `form:field:/*`, found `{text}`");
     let (doc, pointer) = match text.split_once(":/").ok_or_else(expected)? {
         ("body", pointer) => (Doc::Body, pointer),
         (source, pointer) => match source.strip_prefix("form:") {
@@ -218,10 +198,7 @@ fn handshake(parser: &mut Parser, index: usize, table: &HandshakeTable) -> Compi
         require: conditions(parser, table.require.as_ref(), &key("require"), allowed)?,
         signed: table.signed.unwrap_or(method == "POST"),
         status: status(table.status.as_ref(), &key("status"), 200)?,
-        content_type: table
-            .content_type
-            .clone()
-            .unwrap_or_else(|| "text/plain".into()),
+        content_type: table.content_type.clone().unwrap_or_else(|| "text/plain".into()),
         body,
         headers,
         refuse: status(table.refuse.as_ref(), &key("refuse"), 401)?,
@@ -230,9 +207,7 @@ fn handshake(parser: &mut Parser, index: usize, table: &HandshakeTable) -> Compi
 
 fn response(parser: &mut Parser, table: &ResponseTable) -> Compiled<Answer> {
     let written = match &table.body {
-        Some(text) => Some(
-            fixed_text(parser, text).or_else(|message| fail(text, "response.body", &message))?,
-        ),
+        Some(text) => Some(fixed_text(parser, text).or_else(|message| fail(text, "response.body", &message))?),
         None => None,
     };
     let json = table.body.is_none() && table.content_type.is_none() && table.status.is_none();
@@ -258,9 +233,7 @@ fn fixed_text(parser: &mut Parser, text: &Spanned<String>) -> Result<String, Str
     match template.0.as_slice() {
         [] => Ok(String::new()),
         [Part::Literal(text)] => Ok(text.clone()),
-        _ => Err(
-            "the answer to an event is a fixed text (a literal brace or bracket is doubled)".into(),
-        ),
+        _ => Err("the answer to an event is a fixed text (a literal brace or bracket is doubled)".into()),
     }
 }
 

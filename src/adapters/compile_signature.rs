@@ -42,11 +42,7 @@ const TIMES: [(&str, TimeFormat); 4] = [
 ];
 
 /// Compiles one table.
-pub(crate) fn signature(
-    parser: &mut Parser,
-    index: usize,
-    table: &SignatureTable,
-) -> Compiled<Signature> {
+pub(crate) fn signature(parser: &mut Parser, index: usize, table: &SignatureTable) -> Compiled<Signature> {
     let key = |name: &str| format!("signature[{index}].{name}");
     let scheme = one_of(Some(&table.scheme), &key("scheme"), &SCHEMES, Scheme::Token)?;
     unused_keys(table, scheme, &key)?;
@@ -73,9 +69,7 @@ pub(crate) fn signature(
     if timestamp.is_some() && !captures.iter().any(|name| name == "timestamp") {
         captures.push("timestamp".into());
     }
-    let mut sources = each(table.source.as_ref(), &key("source"), |text| {
-        parser.expr(text, base)
-    })?;
+    let mut sources = each(table.source.as_ref(), &key("source"), |text| parser.expr(text, base))?;
     if sources.is_empty() && scheme == Scheme::Basic {
         sources.push(Expr::Header("Authorization".into()));
     }
@@ -87,20 +81,12 @@ pub(crate) fn signature(
         );
     }
     let signature = Signature {
-        name: table
-            .name
-            .clone()
-            .unwrap_or_else(|| table.scheme.get_ref().clone()),
+        name: table.name.clone().unwrap_or_else(|| table.scheme.get_ref().clone()),
         scheme,
         sources,
         format,
         list: table.list.as_ref().map(|text| text.get_ref().clone()),
-        encoding: one_of(
-            table.encoding.as_ref(),
-            &key("encoding"),
-            &ENCODINGS,
-            Encoding::Hex,
-        )?,
+        encoding: one_of(table.encoding.as_ref(), &key("encoding"), &ENCODINGS, Encoding::Hex)?,
         message: message(parser, table, scheme, &captures, &key)?,
         key: one_of(table.key.as_ref(), &key("key"), &KEYS, KeyKind::Raw)?,
         timestamp,
@@ -111,17 +97,11 @@ pub(crate) fn signature(
             TimeFormat::Unix,
         )?,
         tolerance: match &table.tolerance {
-            Some(text) => tolerance(text.get_ref())
-                .or_else(|message| fail(text, &key("tolerance"), &message))?,
+            Some(text) => tolerance(text.get_ref()).or_else(|message| fail(text, &key("tolerance"), &message))?,
             None => None,
         },
         each: table.each,
-        when: conditions(
-            parser,
-            table.when.as_ref(),
-            &key("when"),
-            Allowed::default(),
-        )?,
+        when: conditions(parser, table.when.as_ref(), &key("when"), Allowed::default())?,
     };
     check_time(table, &signature, &key)?;
     Ok(signature)
@@ -135,11 +115,8 @@ pub(crate) fn tolerance(text: &str) -> Result<Option<i64>, String> {
     if text == "none" {
         return Ok(None);
     }
-    let expected =
-        || format!("expected a duration such as `30s`, `5m`, `1h`, or `none`, found `{text}`");
-    let at = text
-        .find(|c: char| !c.is_ascii_digit())
-        .ok_or_else(expected)?;
+    let expected = || format!("expected a duration such as `30s`, `5m`, `1h`, or `none`, found `{text}`");
+    let at = text.find(|c: char| !c.is_ascii_digit()).ok_or_else(expected)?;
     let number: i64 = text[..at].parse().map_err(|_| expected())?;
     let unit = match &text[at..] {
         "s" => 1,
@@ -198,11 +175,7 @@ fn message(
 }
 
 /// Keys that a scheme does not look at are mistakes, not decoration.
-fn unused_keys(
-    table: &SignatureTable,
-    scheme: Scheme,
-    key: &impl Fn(&str) -> String,
-) -> Compiled<()> {
+fn unused_keys(table: &SignatureTable, scheme: Scheme, key: &impl Fn(&str) -> String) -> Compiled<()> {
     if !matches!(scheme, Scheme::Token | Scheme::Basic) {
         return Ok(());
     }
@@ -214,21 +187,13 @@ fn unused_keys(
     ];
     for (name, text) in texts {
         if let Some(text) = text {
-            return fail(
-                text,
-                &key(name),
-                "this scheme signs nothing, so it has no such key",
-            );
+            return fail(text, &key(name), "this scheme signs nothing, so it has no such key");
         }
     }
     Ok(())
 }
 
-fn check_time(
-    table: &SignatureTable,
-    signature: &Signature,
-    key: &impl Fn(&str) -> String,
-) -> Compiled<()> {
+fn check_time(table: &SignatureTable, signature: &Signature, key: &impl Fn(&str) -> String) -> Compiled<()> {
     let has_time = signature.timestamp.is_some() || signature.captures_time();
     match &table.tolerance {
         Some(text) if signature.tolerance.is_some() && !has_time => fail(
@@ -240,12 +205,7 @@ fn check_time(
     }
 }
 
-fn one_of<T: Copy, const N: usize>(
-    text: Option<&Text>,
-    key: &str,
-    known: &[(&str, T); N],
-    default: T,
-) -> Compiled<T> {
+fn one_of<T: Copy, const N: usize>(text: Option<&Text>, key: &str, known: &[(&str, T); N], default: T) -> Compiled<T> {
     let Some(text) = text else {
         return Ok(default);
     };

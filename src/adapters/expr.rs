@@ -139,9 +139,7 @@ impl Parser {
             return Err(format!("`{name}` is no function; one of {known}"));
         };
         if *function == Function::HmacSha256 && !allowed.hmac {
-            return Err(
-                "`hmac_sha256` is keyed with the secret and only for answers of handshakes".into(),
-            );
+            return Err("`hmac_sha256` is keyed with the secret and only for answers of handshakes".into());
         }
         let Some(inner) = rest.strip_suffix(')') else {
             return Err(format!("expected `)` at the end of `{name}({rest}`"));
@@ -262,13 +260,9 @@ fn word(text: &str, allowed: Allowed<'_>) -> Result<Expr, String> {
         "request_id" if allowed.request_id => Expr::RequestId,
         "secret" if allowed.secret => Expr::Secret,
         "secret" => {
-            return Err(
-                "`secret` is only for messages of `sha*` schemes and for handshakes".into(),
-            );
+            return Err("`secret` is only for messages of `sha*` schemes and for handshakes".into());
         }
-        name if allowed.captures.iter().any(|known| known == name) => {
-            Expr::Capture(name.to_owned())
-        }
+        name if allowed.captures.iter().any(|known| known == name) => Expr::Capture(name.to_owned()),
         other => return Err(unknown(other, allowed)),
     })
 }

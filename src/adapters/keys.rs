@@ -50,9 +50,7 @@ impl fmt::Debug for Key {
 pub(crate) fn key(rule: &Signature, index: usize, secret: &SecretString) -> Result<Key, String> {
     let text = secret.expose_secret();
     let material = match rule.scheme {
-        Scheme::Hmac(hash) => {
-            Material::Mac(Box::new(Digester::keyed(hash, &decode(rule.key, text)?)))
-        }
+        Scheme::Hmac(hash) => Material::Mac(Box::new(Digester::keyed(hash, &decode(rule.key, text)?))),
         Scheme::Basic if !text.contains(':') => {
             return Err("expected `user:password`, joined by a colon".into());
         }

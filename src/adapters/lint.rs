@@ -24,9 +24,7 @@ pub(crate) fn adapter(adapter: &Adapter) -> Vec<String> {
         "`docs` is missing: cite the sender's own page",
     );
     warn(
-        adapter
-            .docs()
-            .is_some_and(|url| !url.starts_with("https://")),
+        adapter.docs().is_some_and(|url| !url.starts_with("https://")),
         "`docs` is no https URL",
     );
     warn(
@@ -42,10 +40,7 @@ pub(crate) fn adapter(adapter: &Adapter) -> Vec<String> {
         "`event.id` is missing: every request will be answered 400",
     );
     warn(rules.event.kind.is_empty(), "`event.type` is missing");
-    warn(
-        !rules.verify,
-        "`verify = \"none\"`: anyone who knows the URL can send",
-    );
+    warn(!rules.verify, "`verify = \"none\"`: anyone who knows the URL can send");
     warn(
         rules.verify && adapter.secret_hint().is_none(),
         "`secret.hint` is missing: where is the secret found?",
@@ -53,23 +48,13 @@ pub(crate) fn adapter(adapter: &Adapter) -> Vec<String> {
     for rule in &rules.signatures {
         let timed = rule.timestamp.is_some() || rule.captures_time();
         if timed && rule.tolerance.is_none() {
-            let written = adapter
-                .manifest
-                .signature
-                .iter()
-                .any(|table| table.tolerance.is_some());
+            let written = adapter.manifest.signature.iter().any(|table| table.tolerance.is_some());
             if !written {
-                warnings.push(format!(
-                    "signature `{}` has a time but no `tolerance`",
-                    rule.name
-                ));
+                warnings.push(format!("signature `{}` has a time but no `tolerance`", rule.name));
             }
         }
         if matches!(rule.scheme, Scheme::Hmac(_)) && rule.message.exprs().is_empty() {
-            warnings.push(format!(
-                "signature `{}` signs the same text each time",
-                rule.name
-            ));
+            warnings.push(format!("signature `{}` signs the same text each time", rule.name));
         }
     }
     warnings
@@ -107,12 +92,7 @@ pub(crate) fn provider(spec: &ProviderSpec, adapter: &Adapter, rules: &Rules) ->
             ));
         }
     }
-    if spec.public_url.is_empty()
-        && rules
-            .signatures
-            .iter()
-            .any(|rule| rule.message.uses(&Expr::Url))
-    {
+    if spec.public_url.is_empty() && rules.signatures.iter().any(|rule| rule.message.uses(&Expr::Url)) {
         warnings.push("the sender signs the URL, and `public_url` is not set".to_owned());
     }
     warnings

@@ -37,10 +37,7 @@ impl Pattern {
                 rest = after_double;
                 continue;
             }
-            let Some((name, after)) = rest
-                .split_once('}')
-                .filter(|(name, _)| mark == "{" && is_name(name))
-            else {
+            let Some((name, after)) = rest.split_once('}').filter(|(name, _)| mark == "{" && is_name(name)) else {
                 return Err(format!(
                     "expected a name in braces, such as `{{signature}}`, in `{text}`"
                 ));
@@ -63,11 +60,7 @@ impl Pattern {
 
     /// Matches the whole of `text`; calls `capture` with each name and where its value lies. A value is never empty,
     /// and ends where the text after it first occurs.
-    pub(crate) fn matches<'p>(
-        &'p self,
-        text: &[u8],
-        mut capture: impl FnMut(&'p str, Range<usize>),
-    ) -> bool {
+    pub(crate) fn matches<'p>(&'p self, text: &[u8], mut capture: impl FnMut(&'p str, Range<usize>)) -> bool {
         let mut at = 0;
         let mut pieces = self.0.iter().peekable();
         while let Some(piece) = pieces.next() {
@@ -80,9 +73,7 @@ impl Pattern {
                 }
                 Piece::Name(name) => {
                     let end = match pieces.peek() {
-                        Some(Piece::Literal(next)) => {
-                            find(&text[at..], next.as_bytes()).map(|n| at + n)
-                        }
+                        Some(Piece::Literal(next)) => find(&text[at..], next.as_bytes()).map(|n| at + n),
                         _ => Some(text.len()),
                     };
                     match end {
@@ -117,8 +108,7 @@ impl Pattern {
 }
 
 fn find(text: &[u8], needle: &[u8]) -> Option<usize> {
-    text.windows(needle.len())
-        .position(|window| window == needle)
+    text.windows(needle.len()).position(|window| window == needle)
 }
 
 #[cfg(test)]
@@ -137,10 +127,7 @@ mod tests {
 
     #[test]
     fn the_whole_text_must_match() {
-        assert_eq!(
-            captures("sha256={signature}", "sha256=ab").unwrap()[0].1,
-            "ab"
-        );
+        assert_eq!(captures("sha256={signature}", "sha256=ab").unwrap()[0].1, "ab");
         assert_eq!(captures("sha256={signature}", "sha1=ab"), None);
         assert_eq!(captures("sha256={signature}", "sha256="), None);
         assert_eq!(captures("{a}.{b}", "1.2.3").unwrap()[1].1, "2.3");
@@ -150,16 +137,8 @@ mod tests {
 
     #[test]
     fn mistakes_are_named() {
-        assert!(
-            Pattern::parse("{a}{b}")
-                .unwrap_err()
-                .contains("between two names")
-        );
-        assert!(
-            Pattern::parse("{A}")
-                .unwrap_err()
-                .contains("expected a name")
-        );
+        assert!(Pattern::parse("{a}{b}").unwrap_err().contains("between two names"));
+        assert!(Pattern::parse("{A}").unwrap_err().contains("expected a name"));
         assert!(Pattern::parse("a}").is_err());
     }
 }

@@ -75,9 +75,7 @@ pub(crate) fn parse_pointer(text: &str) -> Result<Vec<String>, String> {
         return Ok(Vec::new());
     }
     let Some(rest) = text.strip_prefix('/') else {
-        return Err(format!(
-            "expected a JSON pointer such as `/id`, found `{text}`"
-        ));
+        return Err(format!("expected a JSON pointer such as `/id`, found `{text}`"));
     };
     rest.split('/').map(unescape).collect()
 }
@@ -92,9 +90,7 @@ fn unescape(token: &str) -> Result<String, String> {
                 Some('0') => out.push('~'),
                 Some('1') => out.push('/'),
                 _ => {
-                    return Err(format!(
-                        "`~` in `{token}` must be `~0` (a tilde) or `~1` (a slash)"
-                    ));
+                    return Err(format!("`~` in `{token}` must be `~0` (a tilde) or `~1` (a slash)"));
                 }
             },
         }

@@ -111,8 +111,7 @@ impl Provider {
         let mut rules = rules(&spec, adapter)?;
         let counts = accepted(&spec, &rules)?;
         if let Some(text) = &spec.tolerance {
-            let tolerance =
-                tolerance(text).map_err(|problem| setting(&spec, "tolerance", problem))?;
+            let tolerance = tolerance(text).map_err(|problem| setting(&spec, "tolerance", problem))?;
             if !set_tolerance(&mut rules, tolerance) && tolerance.is_some() {
                 let problem = "no signature of the adapter signs a time".to_owned();
                 return Err(setting(&spec, "tolerance", problem));
@@ -174,9 +173,7 @@ fn check_name(name: &str) -> Result<(), ProviderError> {
     let fine = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-' || b == b'_';
     match (1..=64).contains(&name.len()) && name.bytes().all(fine) {
         true => Ok(()),
-        false => Err(ProviderError::Name {
-            name: name.to_owned(),
-        }),
+        false => Err(ProviderError::Name { name: name.to_owned() }),
     }
 }
 
@@ -188,11 +185,7 @@ fn rules(spec: &ProviderSpec, adapter: &Adapter) -> Result<Rules, ProviderError>
         None => {}
         Some("none") => rules.verify = false,
         Some(_) => {
-            return Err(setting(
-                spec,
-                "verify",
-                "expected `none`, or no such key".into(),
-            ));
+            return Err(setting(spec, "verify", "expected `none`, or no such key".into()));
         }
     }
     Ok(rules)
@@ -218,11 +211,7 @@ fn accepted(spec: &ProviderSpec, rules: &Rules) -> Result<Vec<bool>, ProviderErr
             "the list is empty, so no request could verify".into(),
         ));
     }
-    Ok(rules
-        .signatures
-        .iter()
-        .map(|rule| names.contains(&rule.name))
-        .collect())
+    Ok(rules.signatures.iter().map(|rule| names.contains(&rule.name)).collect())
 }
 
 /// Sets the tolerance of all rules that sign a time; false where there is none.
@@ -239,11 +228,7 @@ fn set_tolerance(rules: &mut Rules, tolerance: Option<i64>) -> bool {
 
 /// Makes the keys. A secret must suit at least one rule that counts: an adapter may hold rules of different kinds of
 /// secret, such as a token and a signing key.
-fn make_keys(
-    spec: &ProviderSpec,
-    rules: &Rules,
-    counts: &[bool],
-) -> Result<Vec<Vec<Key>>, ProviderError> {
+fn make_keys(spec: &ProviderSpec, rules: &Rules, counts: &[bool]) -> Result<Vec<Vec<Key>>, ProviderError> {
     let mut keys: Vec<Vec<Key>> = vec![Vec::new(); rules.signatures.len()];
     if rules.verify && spec.secrets.is_empty() {
         return Err(ProviderError::NoSecret {
@@ -291,10 +276,7 @@ fn answer_mac(rules: &Rules, secrets: &[SecretString]) -> Option<Digester> {
         .iter()
         .find(|rule| matches!(rule.scheme, Scheme::Hmac(_)))
         .map_or(KeyKind::Raw, |rule| rule.key);
-    Some(Digester::keyed(
-        Hash::Sha256,
-        &keys::decode(kind, secret).ok()?,
-    ))
+    Some(Digester::keyed(Hash::Sha256, &keys::decode(kind, secret).ok()?))
 }
 
 fn setting(spec: &ProviderSpec, key: &str, problem: String) -> ProviderError {

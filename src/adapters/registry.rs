@@ -105,8 +105,7 @@ impl Registry {
         let wanted = bare(name);
         let close = |known: &&str| {
             let known = bare(known);
-            known == wanted
-                || wanted.len() > 2 && (known.starts_with(&wanted) || wanted.starts_with(&known))
+            known == wanted || wanted.len() > 2 && (known.starts_with(&wanted) || wanted.starts_with(&known))
         };
         self.names().find(close).map(str::to_owned)
     }
@@ -115,8 +114,7 @@ impl Registry {
 fn embedded_folders() -> BTreeMap<String, Files> {
     let mut folders: BTreeMap<String, Files> = BTreeMap::new();
     for path in Embedded::iter() {
-        if let (Some((folder, file)), Some(content)) = (path.split_once('/'), Embedded::get(&path))
-        {
+        if let (Some((folder, file)), Some(content)) = (path.split_once('/'), Embedded::get(&path)) {
             let files = folders
                 .entry(folder.to_owned())
                 .or_insert_with(|| Files::new(&format!("providers/{folder}")));
@@ -130,10 +128,7 @@ fn embedded_folders() -> BTreeMap<String, Files> {
 fn folders_in(directory: &Path) -> Result<BTreeMap<String, Files>, RegistryError> {
     let mut folders = BTreeMap::new();
     for path in entries(directory)? {
-        let name = path
-            .file_name()
-            .and_then(|name| name.to_str())
-            .map(str::to_owned);
+        let name = path.file_name().and_then(|name| name.to_str()).map(str::to_owned);
         let (Some(name), true) = (name, path.join("adapter.toml").is_file()) else {
             continue;
         };

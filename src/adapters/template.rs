@@ -43,11 +43,7 @@ impl Parser {
     ///
     /// # Errors
     /// A sentence that says what was expected.
-    pub(crate) fn template(
-        &mut self,
-        text: &str,
-        allowed: Allowed<'_>,
-    ) -> Result<Template, String> {
+    pub(crate) fn template(&mut self, text: &str, allowed: Allowed<'_>) -> Result<Template, String> {
         let mut parts = Vec::new();
         let mut outer: Option<Vec<Part>> = None;
         let mut rest = text;
@@ -63,9 +59,7 @@ impl Parser {
             match mark {
                 "{" => {
                     let Some((inner, after)) = rest.split_once('}') else {
-                        return Err(format!(
-                            "expected `}}` after `{{{rest}` (a literal brace is doubled)"
-                        ));
+                        return Err(format!("expected `}}` after `{{{rest}` (a literal brace is doubled)"));
                     };
                     parts.push(Part::Value(self.expr(inner, allowed)?));
                     rest = after;
@@ -76,15 +70,10 @@ impl Parser {
                     parts.push(Part::Optional(inner));
                 }
                 "[" => {
-                    return Err(
-                        "a part in brackets cannot hold another (a literal bracket is doubled)"
-                            .into(),
-                    );
+                    return Err("a part in brackets cannot hold another (a literal bracket is doubled)".into());
                 }
                 other => {
-                    return Err(format!(
-                        "`{other}` without its beginning (a literal one is doubled)"
-                    ));
+                    return Err(format!("`{other}` without its beginning (a literal one is doubled)"));
                 }
             }
         }
@@ -99,11 +88,7 @@ impl Parser {
     ///
     /// # Errors
     /// A sentence that says what was expected.
-    pub(crate) fn selector(
-        &mut self,
-        text: &str,
-        allowed: Allowed<'_>,
-    ) -> Result<Template, String> {
+    pub(crate) fn selector(&mut self, text: &str, allowed: Allowed<'_>) -> Result<Template, String> {
         match text.contains('{') {
             true => self.template(text, allowed),
             false => Ok(Template(vec![Part::Value(self.expr(text, allowed)?)])),
@@ -114,11 +99,7 @@ impl Parser {
     ///
     /// # Errors
     /// A sentence that says what was expected.
-    pub(crate) fn condition(
-        &mut self,
-        text: &str,
-        allowed: Allowed<'_>,
-    ) -> Result<Condition, String> {
+    pub(crate) fn condition(&mut self, text: &str, allowed: Allowed<'_>) -> Result<Condition, String> {
         let (expr, test) = if let Some((expr, operand)) = text.split_once(" == ") {
             (expr, Test::Equals(self.operand(operand, allowed)?))
         } else if let Some((expr, operand)) = text.split_once(" != ") {
@@ -196,9 +177,7 @@ mod tests {
 
     #[test]
     fn templates_have_literals_values_and_optional_parts() {
-        let parts = template("{{[id:{query:data.id};]ts:{timestamp}[[")
-            .unwrap()
-            .0;
+        let parts = template("{{[id:{query:data.id};]ts:{timestamp}[[").unwrap().0;
         assert_eq!(
             parts,
             [

@@ -15,11 +15,7 @@ pub(crate) fn is_digest(text: &[u8], encoding: Encoding, tag: &Tag) -> bool {
 }
 
 /// Decodes a written signature.
-pub(crate) fn decode<'b>(
-    text: &[u8],
-    encoding: Encoding,
-    buffer: &'b mut [u8; LONGEST],
-) -> Option<&'b [u8]> {
+pub(crate) fn decode<'b>(text: &[u8], encoding: Encoding, buffer: &'b mut [u8; LONGEST]) -> Option<&'b [u8]> {
     if text.len() > LONGEST {
         return None;
     }

@@ -41,20 +41,12 @@ pub(super) fn missing(steps: &mut Steps, scope: &Scope<'_, '_>, rule: &Signature
         .collect();
     match others.is_empty() {
         true => steps.hint("a proxy may remove it, or the sender has no secret set"),
-        false => steps.hint(format!(
-            "there is {}; is this the right adapter?",
-            others.join(", ")
-        )),
+        false => steps.hint(format!("there is {}; is this the right adapter?", others.join(", "))),
     }
 }
 
 /// Why the signature may be wrong.
-pub(super) fn wrong(
-    steps: &mut Steps,
-    scope: &Scope<'_, '_>,
-    rule: &Signature,
-    reading: &Reading<'_>,
-) {
+pub(super) fn wrong(steps: &mut Steps, scope: &Scope<'_, '_>, rule: &Signature, reading: &Reading<'_>) {
     let mut found = false;
     let mut tell = |steps: &mut Steps, text: String| {
         found = true;
@@ -64,9 +56,7 @@ pub(super) fn wrong(
         if holds_for(scope, rule, &body) {
             tell(
                 steps,
-                format!(
-                    "it fits {name}: the body was changed on its way here, or when it was saved"
-                ),
+                format!("it fits {name}: the body was changed on its way here, or when it was saved"),
             );
         }
     }
@@ -88,10 +78,7 @@ pub(super) fn wrong(
         }
     }
     if matches(scope, rule, reading, |text| text.trim().to_owned()) && has_space(scope) {
-        tell(
-            steps,
-            "it fits if white space around the secret is removed".into(),
-        );
+        tell(steps, "it fits if white space around the secret is removed".into());
     }
     for hash in [Hash::Sha1, Hash::Sha256, Hash::Sha384, Hash::Sha512] {
         let other = Signature {
@@ -175,10 +162,7 @@ fn changed_bodies(body: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
 
 /// Whether the rule holds for another body.
 fn holds_for(scope: &Scope<'_, '_>, rule: &Signature, body: &[u8]) -> bool {
-    let request = RawRequest {
-        body,
-        ..scope.request
-    };
+    let request = RawRequest { body, ..scope.request };
     let scope = Scope::new(scope.provider, request, scope.now);
     let frame = super::scope::Frame::default();
     let values = super::verify::source_values(&scope, rule, frame);
@@ -187,12 +171,7 @@ fn holds_for(scope: &Scope<'_, '_>, rule: &Signature, body: &[u8]) -> bool {
 }
 
 /// Whether a changed rule, or changed secrets, give one of the signatures.
-fn matches(
-    scope: &Scope<'_, '_>,
-    rule: &Signature,
-    reading: &Reading<'_>,
-    change: impl Fn(&str) -> String,
-) -> bool {
+fn matches(scope: &Scope<'_, '_>, rule: &Signature, reading: &Reading<'_>, change: impl Fn(&str) -> String) -> bool {
     scope.provider.secrets.iter().any(|secret| {
         let secret = change(secret.expose_secret()).into();
         let made: Option<Key> = key(rule, 0, &secret).ok();

@@ -36,37 +36,25 @@ fn ids_are_kept_or_refused_but_never_cut() {
             body.as_bytes(),
         )
     };
-    assert_eq!(
-        id("12345678901234567890123").unwrap(),
-        "12345678901234567890123"
-    );
+    assert_eq!(id("12345678901234567890123").unwrap(), "12345678901234567890123");
     assert_eq!(id("\"evt_a&1/\\u00e9\"").unwrap(), "evt_a&1/é");
     assert_eq!(id("\"\\ud800\"").unwrap(), "\\ud800");
     assert_eq!(id("null"), Err(Rejection::MissingId));
     assert_eq!(id("\"\""), Err(Rejection::MissingId));
-    assert!(matches!(
-        id("\"a\\u0000b\""),
-        Err(Rejection::MalformedBody(_))
-    ));
+    assert!(matches!(id("\"a\\u0000b\""), Err(Rejection::MalformedBody(_))));
     assert!(id(&format!("\"{}\"", "a".repeat(1024))).is_ok());
     assert!(matches!(
         id(&format!("\"{}\"", "a".repeat(1025))),
         Err(Rejection::MalformedBody(_))
     ));
     assert!(matches!(id("1,}"), Err(Rejection::MalformedBody(_))));
-    assert!(matches!(
-        id(&"[".repeat(100_000)),
-        Err(Rejection::MalformedBody(_))
-    ));
+    assert!(matches!(id(&"[".repeat(100_000)), Err(Rejection::MalformedBody(_))));
 }
 
 #[test]
 fn a_body_that_nothing_needs_is_not_read() {
     let provider = provider(GITHUB, &["s"]);
-    for (body, key) in [
-        (&b"\xff\xfe"[..], None),
-        (b"{\"repository\":{\"id\":7}}", Some("7")),
-    ] {
+    for (body, key) in [(&b"\xff\xfe"[..], None), (b"{\"repository\":{\"id\":7}}", Some("7"))] {
         let signature = format!("sha256={}", hmac("s", body));
         let headers = HeaderList::new(vec![
             ("X-Hub-Signature-256", signature.as_bytes()),
@@ -74,10 +62,7 @@ fn a_body_that_nothing_needs_is_not_read() {
             ("X-GitHub-Event", b"push"),
         ]);
         let events = events(run(&provider, &headers, body));
-        assert_eq!(
-            (events[0].id.as_str(), events[0].ordering_key.as_deref()),
-            ("d-1", key)
-        );
+        assert_eq!((events[0].id.as_str(), events[0].ordering_key.as_deref()), ("d-1", key));
         assert_eq!(&*events[0].payload, body);
     }
 }
@@ -119,10 +104,7 @@ fn batches_keep_the_bytes_of_each_item() {
         run(&provider, &headers, b"{\"f\":[{\"w\":{}}]}").unwrap_err(),
         Rejection::MissingId
     );
-    assert_eq!(
-        run(&provider, &headers, b"{}").unwrap_err(),
-        Rejection::MissingId
-    );
+    assert_eq!(run(&provider, &headers, b"{}").unwrap_err(), Rejection::MissingId);
     assert!(matches!(
         run(&provider, &headers, b"{\"e\":[").unwrap_err(),
         Rejection::MalformedBody(_)
@@ -140,13 +122,9 @@ fn handshakes_are_answered_or_refused() {
     spec.options.insert("v".into(), "right".into());
     let provider = Provider::new(spec, &registry(manifest)).unwrap();
     let none = HeaderList::default();
-    let get =
-        |url: &'static str| request(&provider, "GET", url, &HeaderList::default(), b"").map(|_| ());
+    let get = |url: &'static str| request(&provider, "GET", url, &HeaderList::default(), b"").map(|_| ());
     let url = "https://h/p?challenge=a%2Bb&v=right";
-    assert_eq!(
-        answer(request(&provider, "GET", url, &none, b"")).body,
-        b"a+b"
-    );
+    assert_eq!(answer(request(&provider, "GET", url, &none, b"")).body, b"a+b");
     assert_eq!(
         get("https://h/p?challenge=1&v=wrong"),
         Err(Rejection::Handshake { status: 403 })
@@ -157,28 +135,16 @@ fn handshakes_are_answered_or_refused() {
     );
     assert_eq!(get("https://h/p"), Err(Rejection::MissingSignature));
     let hello = b"{\"kind\":\"hello\",\"n\":\"x\"}";
-    assert_eq!(
-        run(&provider, &none, hello).unwrap_err(),
-        Rejection::MissingSignature
-    );
+    assert_eq!(run(&provider, &none, hello).unwrap_err(), Rejection::MissingSignature);
     let token = HeaderList::new(vec![("X-T", b"s")]);
     let expected = format!("{{\"h\":\"{}\"}}", hmac("s", b"x"));
-    assert_eq!(
-        answer(run(&provider, &token, hello)).body,
-        expected.as_bytes()
-    );
+    assert_eq!(answer(run(&provider, &token, hello)).body, expected.as_bytes());
     assert_eq!(
         answer(request(&provider, "HEAD", "https://h/p", &none, b"")).status,
         200
     );
     let echoed = answer(request(&provider, "POST", "https://h/p?h=1", &none, b""));
     assert!(echoed.headers.contains(&("X-Echo".into(), "1".into())));
-    let split = request(
-        &provider,
-        "POST",
-        "https://h/p?h=1%0d%0aSet-Cookie:a",
-        &none,
-        b"",
-    );
+    let split = request(&provider, "POST", "https://h/p?h=1%0d%0aSet-Cookie:a", &none, b"");
     assert_eq!(split.unwrap_err(), Rejection::Handshake { status: 401 });
 }

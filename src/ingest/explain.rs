@@ -202,27 +202,16 @@ fn show_candidates(steps: &mut Steps, rule: &Signature, reading: &Reading<'_>) {
         );
         match readable {
             Some(bytes) => steps.note(format!("{text}, {bytes} bytes")),
-            None => steps.bad(format!(
-                "{text}, which is not {}",
-                encoding_name(rule.encoding)
-            )),
+            None => steps.bad(format!("{text}, which is not {}", encoding_name(rule.encoding))),
         }
     }
     if reading.candidates.len() > SHOWN_VALUES {
-        steps.note(format!(
-            "and {} more",
-            reading.candidates.len() - SHOWN_VALUES
-        ));
+        steps.note(format!("and {} more", reading.candidates.len() - SHOWN_VALUES));
     }
 }
 
 /// Shows what is signed; false where a part of it is missing.
-fn show_message(
-    steps: &mut Steps,
-    scope: &Scope<'_, '_>,
-    rule: &Signature,
-    reading: &Reading<'_>,
-) -> bool {
+fn show_message(steps: &mut Steps, scope: &Scope<'_, '_>, rule: &Signature, reading: &Reading<'_>) -> bool {
     let frame = Frame {
         captures: &reading.captures,
         secret: Some(b"(secret)"),
@@ -256,9 +245,7 @@ fn show_time(steps: &mut Steps, scope: &Scope<'_, '_>, rule: &Signature, reading
             steps.hint("a replayed request, a retry that keeps its first time, or a clock here that runs ahead");
         }
         Err(Rejection::Future { seconds }) => {
-            steps.bad(format!(
-                "signed {seconds} s in the future; {tolerance} s are allowed"
-            ));
+            steps.bad(format!("signed {seconds} s in the future; {tolerance} s are allowed"));
             steps.hint("the clock here may be slow; check its synchronisation");
         }
         Err(_) => steps.bad("the signed time is missing or unreadable"),
@@ -267,10 +254,9 @@ fn show_time(steps: &mut Steps, scope: &Scope<'_, '_>, rule: &Signature, reading
 
 fn outcome(steps: &mut Steps, result: Result<Ingested<'_>, Rejection>) {
     match result {
-        Ok(Ingested::Handshake(answer)) => steps.good(format!(
-            "an ownership challenge, answered with {}",
-            answer.status
-        )),
+        Ok(Ingested::Handshake(answer)) => {
+            steps.good(format!("an ownership challenge, answered with {}", answer.status))
+        }
         Ok(Ingested::Events { events, .. }) => {
             steps.good(format!("authentic: {} event(s)", events.len()));
             for event in events.iter().take(SHOWN_VALUES) {
@@ -278,27 +264,17 @@ fn outcome(steps: &mut Steps, result: Result<Ingested<'_>, Rejection>) {
                 steps.note(format!("{kind} {}", event.id));
             }
         }
-        Err(rejection) => steps.bad(format!(
-            "{} ({}): {rejection}",
-            rejection.status(),
-            rejection.reason()
-        )),
+        Err(rejection) => steps.bad(format!("{} ({}): {rejection}", rejection.status(), rejection.reason())),
     }
 }
 
 /// What a key makes of the message as it is.
-pub(super) fn tag(
-    scope: &Scope<'_, '_>,
-    rule: &Signature,
-    reading: &Reading<'_>,
-    key: &Key,
-) -> Option<Tag> {
+pub(super) fn tag(scope: &Scope<'_, '_>, rule: &Signature, reading: &Reading<'_>, key: &Key) -> Option<Tag> {
     let (mut digester, secret) = match (&key.material, rule.scheme) {
         (Material::Mac(mac), _) => ((**mac).clone(), None),
-        (Material::Text(secret), Scheme::Hash(hash)) => (
-            Digester::plain(hash),
-            Some(secret.expose_secret().as_bytes()),
-        ),
+        (Material::Text(secret), Scheme::Hash(hash)) => {
+            (Digester::plain(hash), Some(secret.expose_secret().as_bytes()))
+        }
         _ => return None,
     };
     let frame = Frame {

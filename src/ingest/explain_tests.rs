@@ -6,8 +6,7 @@ use super::{
     *,
 };
 
-const SAMPLE: &str =
-    "POST /webhooks/p HTTP/1.1\nContent-Type: application/json\n\n{\"id\": \"evt_1\", \"n\": 1}\n";
+const SAMPLE: &str = "POST /webhooks/p HTTP/1.1\nContent-Type: application/json\n\n{\"id\": \"evt_1\", \"n\": 1}\n";
 
 fn told(manifest: &str, secret: &str, signer: &str, change: impl Fn(&mut OwnedRequest)) -> String {
     let mut request = sign(
@@ -19,11 +18,7 @@ fn told(manifest: &str, secret: &str, signer: &str, change: impl Fn(&mut OwnedRe
     .unwrap();
     change(&mut request);
     let headers = request.header_list();
-    let steps = explain(
-        &provider(manifest, &[secret]),
-        &request.raw(&headers),
-        now(),
-    );
+    let steps = explain(&provider(manifest, &[secret]), &request.raw(&headers), now());
     assert!(!steps.is_empty());
     let text: Vec<_> = steps.iter().map(ToString::to_string).collect();
     let text = text.join("\n");
@@ -84,8 +79,5 @@ fn right_signatures_are_not_shown_whole() {
     let header = String::from_utf8(request.header("stripe-signature").unwrap().to_vec()).unwrap();
     let right = header.split_once("v1=").unwrap().1;
     let text = told(STRIPE, secret, "whsec_x", |_| {});
-    assert!(
-        text.contains(&right[..8]) && !text.contains(&right[..12]),
-        "{text}"
-    );
+    assert!(text.contains(&right[..8]) && !text.contains(&right[..12]), "{text}");
 }

@@ -24,11 +24,7 @@ pub(crate) fn answer(scope: &Scope<'_, '_>, signed: bool) -> Result<Option<Answe
     Ok(None)
 }
 
-fn give(
-    scope: &Scope<'_, '_>,
-    handshake: &Handshake,
-    frame: Frame<'_>,
-) -> Result<Answer, Rejection> {
+fn give(scope: &Scope<'_, '_>, handshake: &Handshake, frame: Frame<'_>) -> Result<Answer, Rejection> {
     let refused = Rejection::Handshake {
         status: handshake.refuse,
     };
@@ -40,11 +36,7 @@ fn give(
     };
     let mut headers = vec![("X-Content-Type-Options".to_owned(), "nosniff".to_owned())];
     for (name, template) in &handshake.headers {
-        match scope
-            .text(template, frame)
-            .as_deref()
-            .and_then(header_value)
-        {
+        match scope.text(template, frame).as_deref().and_then(header_value) {
             Some(value) => headers.push((name.clone(), value)),
             None => return Err(refused),
         }

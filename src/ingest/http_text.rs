@@ -57,10 +57,7 @@ impl OwnedRequest {
         let fail = |line, message| Err(HttpTextError { line, message });
         let (first, mut rest) = line(text);
         let Some((method, target)) = request_line(first) else {
-            return fail(
-                1,
-                "expected a request line such as `POST /webhooks/stripe HTTP/1.1`",
-            );
+            return fail(1, "expected a request line such as `POST /webhooks/stripe HTTP/1.1`");
         };
         let mut headers = Vec::new();
         for number in 2.. {
@@ -97,17 +94,13 @@ impl OwnedRequest {
     /// The first header of this name.
     #[must_use]
     pub fn header(&self, name: &str) -> Option<&[u8]> {
-        let found = self
-            .headers
-            .iter()
-            .find(|(known, _)| known.eq_ignore_ascii_case(name));
+        let found = self.headers.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
         found.map(|(_, value)| value.as_slice())
     }
 
     /// Replaces the headers of this name by one.
     pub fn set_header(&mut self, name: &str, value: impl Into<Vec<u8>>) {
-        self.headers
-            .retain(|(known, _)| !known.eq_ignore_ascii_case(name));
+        self.headers.retain(|(known, _)| !known.eq_ignore_ascii_case(name));
         self.headers.push((name.to_owned(), value.into()));
     }
 
@@ -145,10 +138,7 @@ impl OwnedRequest {
 
 fn request_line(line: &[u8]) -> Option<(&str, &str)> {
     let (method, rest) = std::str::from_utf8(line).ok()?.trim_end().split_once(' ')?;
-    let target = rest
-        .rsplit_once(" HTTP/")
-        .map_or(rest, |(target, _)| target)
-        .trim();
+    let target = rest.rsplit_once(" HTTP/").map_or(rest, |(target, _)| target).trim();
     let is_target = target.starts_with('/') || target.contains("://");
     (is_target && is_token(method)).then_some((method, target))
 }
@@ -188,12 +178,7 @@ mod tests {
                 (request.header("a"), request.path_and_query()),
                 (Some(&b"1"[..]), "/p?a=1")
             );
-            assert_eq!(
-                OwnedRequest::parse_sample(text.as_bytes(), "")
-                    .unwrap()
-                    .body,
-                b"x\r\n"
-            );
+            assert_eq!(OwnedRequest::parse_sample(text.as_bytes(), "").unwrap().body, b"x\r\n");
         }
         let text = b"POST http://a/b HTTP/1.1\ncontent-length: 2\n\nxy\n";
         assert_eq!(OwnedRequest::parse(text, "https://h").unwrap().body, b"xy");

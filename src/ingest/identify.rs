@@ -22,21 +22,11 @@ pub(crate) fn identify<'a>(scope: &Scope<'_, 'a>) -> Result<Vec<Identified<'a>>,
     };
     items
         .iter()
-        .map(|item| {
-            event(
-                scope,
-                item.frame(),
-                batch::payload(scope, &item.document.text),
-            )
-        })
+        .map(|item| event(scope, item.frame(), batch::payload(scope, &item.document.text)))
         .collect()
 }
 
-fn event<'a>(
-    scope: &Scope<'_, '_>,
-    frame: Frame<'_>,
-    payload: Cow<'a, [u8]>,
-) -> Result<Identified<'a>, Rejection> {
+fn event<'a>(scope: &Scope<'_, '_>, frame: Frame<'_>, payload: Cow<'a, [u8]>) -> Result<Identified<'a>, Rejection> {
     let selectors = &scope.provider.rules.event;
     let (id, sender_id) = ids(scope, frame)?;
     let text = |templates| scope.first(templates, frame).and_then(|value| key(&value));

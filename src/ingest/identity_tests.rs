@@ -90,11 +90,7 @@ fn states_of_one_object_are_different_events() {
             r#"{{"notificationItems":[{{"NotificationRequestItem":{{"pspReference":"A","eventCode":"{code}","success":"true"}}}}]}}"#
         )
     };
-    apart(
-        "adyen",
-        JSON,
-        &[&adyen("AUTHORISATION"), &adyen("CHARGEBACK")],
-    );
+    apart("adyen", JSON, &[&adyen("AUTHORISATION"), &adyen("CHARGEBACK")]);
     apart(
         "adyen",
         JSON,
@@ -160,10 +156,7 @@ fn a_retry_with_other_bytes_is_the_same_event() {
     );
     same(
         "notion",
-        &[
-            r#"{"id":"1","attempt_number":1}"#,
-            r#"{"id":"1","attempt_number":2}"#,
-        ],
+        &[r#"{"id":"1","attempt_number":1}"#, r#"{"id":"1","attempt_number":2}"#],
     );
 }
 
@@ -171,20 +164,13 @@ fn a_retry_with_other_bytes_is_the_same_event() {
 fn a_ping_that_says_nothing_is_never_a_duplicate() {
     let body = r#"{"list_folder":{"accounts":["dbid:1"]}}"#;
     let later = now() + SignedDuration::from_micros(1);
-    assert_ne!(
-        ids("dropbox", JSON, body),
-        ids_at(later, "dropbox", &[JSON], body)
-    );
+    assert_ne!(ids("dropbox", JSON, body), ids_at(later, "dropbox", &[JSON], body));
 }
 
 #[test]
 fn one_action_may_be_several_events() {
     let shopify = |topic: &[u8], body: &str| {
-        let headers: [(&str, &[u8]); 3] = [
-            JSON,
-            ("x-shopify-event-id", b"e"),
-            ("x-shopify-topic", topic),
-        ];
+        let headers: [(&str, &[u8]); 3] = [JSON, ("x-shopify-event-id", b"e"), ("x-shopify-topic", topic)];
         ids_at(now(), "shopify", &headers, body)
     };
     let created = shopify(b"orders/create", r#"{"id":1}"#);

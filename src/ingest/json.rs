@@ -67,11 +67,7 @@ struct Scanner<'a> {
 
 impl<'a> Scanner<'a> {
     fn new(text: &'a [u8]) -> Self {
-        let at = if text.starts_with(b"\xef\xbb\xbf") {
-            3
-        } else {
-            0
-        };
+        let at = if text.starts_with(b"\xef\xbb\xbf") { 3 } else { 0 };
         Self { text, at }
     }
 
@@ -88,18 +84,22 @@ impl<'a> Scanner<'a> {
         let here = wanted.node(node);
         clear(wanted, node, found);
         match self.peek() {
-            Some(b'{') if !here.children.is_empty() => self.object(|scanner, key| {
-                match here.children.iter().find(|(name, _)| **name == *key) {
-                    Some((_, child)) => scanner.wanted(wanted, *child, depth + 1, found),
-                    None => scanner.skip(depth + 1),
-                }
-            })?,
-            Some(b'[') if !here.children.is_empty() => self.array(|scanner, index| {
-                match here.children.iter().find(|(name, _)| is_index(name, index)) {
-                    Some((_, child)) => scanner.wanted(wanted, *child, depth + 1, found),
-                    None => scanner.skip(depth + 1),
-                }
-            })?,
+            Some(b'{') if !here.children.is_empty() => {
+                self.object(
+                    |scanner, key| match here.children.iter().find(|(name, _)| **name == *key) {
+                        Some((_, child)) => scanner.wanted(wanted, *child, depth + 1, found),
+                        None => scanner.skip(depth + 1),
+                    },
+                )?
+            }
+            Some(b'[') if !here.children.is_empty() => {
+                self.array(
+                    |scanner, index| match here.children.iter().find(|(name, _)| is_index(name, index)) {
+                        Some((_, child)) => scanner.wanted(wanted, *child, depth + 1, found),
+                        None => scanner.skip(depth + 1),
+                    },
+                )?
+            }
             _ => self.skip(depth)?,
         }
         if let Some(slot) = here.slot {
@@ -109,10 +109,7 @@ impl<'a> Scanner<'a> {
     }
 
     /// Reads an object, calling `member` at each value.
-    fn object(
-        &mut self,
-        mut member: impl FnMut(&mut Self, &[u8]) -> Result<(), JsonError>,
-    ) -> Result<(), JsonError> {
+    fn object(&mut self, mut member: impl FnMut(&mut Self, &[u8]) -> Result<(), JsonError>) -> Result<(), JsonError> {
         self.at += 1;
         self.space();
         if self.eat(b'}') {
@@ -135,10 +132,7 @@ impl<'a> Scanner<'a> {
     }
 
     /// Reads an array, calling `element` at each value with its index.
-    fn array(
-        &mut self,
-        mut element: impl FnMut(&mut Self, usize) -> Result<(), JsonError>,
-    ) -> Result<(), JsonError> {
+    fn array(&mut self, mut element: impl FnMut(&mut Self, usize) -> Result<(), JsonError>) -> Result<(), JsonError> {
         self.at += 1;
         self.space();
         if self.eat(b']') {
@@ -232,9 +226,7 @@ impl<'a> Scanner<'a> {
                 Some(b'\\') => {
                     self.at += 1;
                     match self.peek() {
-                        Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => {
-                            self.at += 1
-                        }
+                        Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => self.at += 1,
                         Some(b'u') if hex4(&self.text[self.at + 1..]).is_some() => self.at += 5,
                         _ => return self.fail("invalid escape"),
                     }

@@ -19,7 +19,8 @@ fn text(text: &str, pointer: &str) -> Option<String> {
 
 #[test]
 fn values_keep_their_exact_text() {
-    let doc = r#" {"n": 12345678901234567890.10, "o": {"a" : [1, 2]}, "s": "a\n\u00e9\ud83d\ude00", "z": null, "t": true} "#;
+    let doc =
+        r#" {"n": 12345678901234567890.10, "o": {"a" : [1, 2]}, "s": "a\n\u00e9\ud83d\ude00", "z": null, "t": true} "#;
     assert_eq!(text(doc, "/n").unwrap(), "12345678901234567890.10");
     assert_eq!(text(doc, "/o").unwrap(), r#"{"a" : [1, 2]}"#);
     assert_eq!(text(doc, "/o/a/1").unwrap(), "2");

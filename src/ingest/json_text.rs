@@ -65,7 +65,7 @@ fn unescape_unicode<'a>(rest: &'a [u8], out: &mut Vec<u8>) -> &'a [u8] {
 /// The number that four hex digits write.
 pub(crate) fn hex4(text: &[u8]) -> Option<u32> {
     let digits = text.get(..4)?;
-    digits.iter().try_fold(0, |value, digit| {
-        Some(value << 4 | char::from(*digit).to_digit(16)?)
-    })
+    digits
+        .iter()
+        .try_fold(0, |value, digit| Some(value << 4 | char::from(*digit).to_digit(16)?))
 }

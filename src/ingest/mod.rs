@@ -36,11 +36,7 @@ use crate::{adapters::Provider, domain::RawRequest};
 ///
 /// # Errors
 /// A [`Rejection`] says why the request is not taken, and with which status it is answered.
-pub fn ingest<'a>(
-    provider: &Provider,
-    request: &RawRequest<'a>,
-    now: Timestamp,
-) -> Result<Ingested<'a>, Rejection> {
+pub fn ingest<'a>(provider: &Provider, request: &RawRequest<'a>, now: Timestamp) -> Result<Ingested<'a>, Rejection> {
     let scope = Scope::new(provider, *request, now);
     if let Some(answer) = handshake::answer(&scope, false)? {
         return Ok(Ingested::Handshake(answer));

@@ -22,9 +22,7 @@ fn schemes() -> Vec<(&'static str, String)> {
         ),
         (
             "base64",
-            rule(
-                "scheme='hmac-sha1'\nsource='header:X-S'\nencoding='base64'\nmessage='{url}{method}{body}'",
-            ),
+            rule("scheme='hmac-sha1'\nsource='header:X-S'\nencoding='base64'\nmessage='{url}{method}{body}'"),
         ),
         (
             "base64url",
@@ -70,11 +68,7 @@ fn no_bit_of_a_body_can_be_flipped() {
             changed.body[bit / 8] ^= 1 << (bit % 8);
             let headers = changed.header_list();
             let result = ingest(&provider, &changed.raw(&headers), now());
-            assert_eq!(
-                result.unwrap_err(),
-                Rejection::WrongSignature,
-                "{name}: bit {bit}"
-            );
+            assert_eq!(result.unwrap_err(), Rejection::WrongSignature, "{name}: bit {bit}");
         }
     }
 }
@@ -83,12 +77,10 @@ fn no_bit_of_a_body_can_be_flipped() {
 fn change(text: &[u8]) -> impl Strategy<Value = Vec<u8>> + use<> {
     let text = text.to_vec();
     let len = text.len();
-    (0..=len, 0..=len, prop::collection::vec(any::<u8>(), 0..6)).prop_map(
-        move |(from, to, with)| {
-            let (from, to) = (from.min(to), from.max(to));
-            [&text[..from], &with, &text[to..]].concat()
-        },
-    )
+    (0..=len, 0..=len, prop::collection::vec(any::<u8>(), 0..6)).prop_map(move |(from, to, with)| {
+        let (from, to) = (from.min(to), from.max(to));
+        [&text[..from], &with, &text[to..]].concat()
+    })
 }
 
 proptest! {

@@ -11,9 +11,7 @@ use crate::{
 
 #[test]
 fn providers_that_could_not_tell_true_from_false_are_refused() {
-    let error = |manifest: &str, secrets: &[&str]| {
-        Provider::new(spec(secrets), &registry(manifest)).unwrap_err()
-    };
+    let error = |manifest: &str, secrets: &[&str]| Provider::new(spec(secrets), &registry(manifest)).unwrap_err();
     assert!(matches!(error(STRIPE, &[]), ProviderError::NoSecret { .. }));
     assert!(matches!(
         error(STRIPE, &["whsec_a", " \n"]),
@@ -21,15 +19,8 @@ fn providers_that_could_not_tell_true_from_false_are_refused() {
     ));
     let whsec = STRIPE.replace("tolerance = \"5m\"", "key = \"whsec\"");
     let shown = error(&whsec, &["whsec_!secret!"]).to_string();
-    assert!(
-        shown.contains("not base64") && !shown.contains("!secret!"),
-        "{shown}"
-    );
-    assert!(
-        error(&whsec, &["whsec_"])
-            .to_string()
-            .contains("decodes to nothing")
-    );
+    assert!(shown.contains("not base64") && !shown.contains("!secret!"), "{shown}");
+    assert!(error(&whsec, &["whsec_"]).to_string().contains("decodes to nothing"));
     let mut none = spec(&[]);
     none.verify = Some("none".into());
     let provider = Provider::new(none, &registry(STRIPE)).unwrap();
@@ -49,17 +40,10 @@ fn overrides_change_the_rules_and_mistakes_are_named() {
     assert_eq!(events(run(&provider, &headers, BODY))[0].id, "a.b");
 
     spec.event = toml::from_str("id = 'nope:/type'").unwrap();
-    let error = Provider::new(spec.clone(), &registry(STRIPE))
-        .unwrap_err()
-        .to_string();
-    assert!(
-        error.contains("event.id") && error.contains("nope:/type"),
-        "{error}"
-    );
+    let error = Provider::new(spec.clone(), &registry(STRIPE)).unwrap_err().to_string();
+    assert!(error.contains("event.id") && error.contains("nope:/type"), "{error}");
     spec.event = toml::from_str("idd = 'body:/type'").unwrap();
-    let error = Provider::new(spec.clone(), &registry(STRIPE))
-        .unwrap_err()
-        .to_string();
+    let error = Provider::new(spec.clone(), &registry(STRIPE)).unwrap_err().to_string();
     assert!(error.contains("idd"), "{error}");
     spec.event.clear();
     spec.accept = Some(vec!["other".into()]);
@@ -74,10 +58,7 @@ fn manifest_mistakes_name_file_line_and_key() {
         ("p/adapter.toml", 9, "signature[0].message")
     );
     let error = Adapter::parse("p", &STRIPE.replace("tolerance", "tolerence")).unwrap_err();
-    assert!(
-        error.to_string().starts_with("p/adapter.toml:10: "),
-        "{error}"
-    );
+    assert!(error.to_string().starts_with("p/adapter.toml:10: "), "{error}");
     let error = Adapter::parse("p", "title = \"x\"").unwrap_err();
     assert_eq!(error.key, "signature");
 }
@@ -106,10 +87,7 @@ fn a_secret_is_tried_with_the_rules_that_it_suits() {
     assert!(run(&provider, &headers, b"{\"id\":1}").is_ok());
     spec.accept = Some(vec!["signed".into()]);
     let error = Provider::new(spec, &registry(manifest)).unwrap_err();
-    assert!(
-        matches!(error, ProviderError::Secret { number: 1, .. }),
-        "{error}"
-    );
+    assert!(matches!(error, ProviderError::Secret { number: 1, .. }), "{error}");
 }
 
 #[test]

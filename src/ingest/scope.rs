@@ -12,9 +12,7 @@ use super::{
     json_text,
 };
 use crate::{
-    adapters::{
-        Condition, Digester, Doc, Expr, Hash, Operand, Part, Provider, Template, Test, Wanted,
-    },
+    adapters::{Condition, Digester, Doc, Expr, Hash, Operand, Part, Provider, Template, Test, Wanted},
     domain::RawRequest,
 };
 
@@ -60,13 +58,7 @@ impl<'p, 'a> Scope<'p, 'a> {
             request,
             now,
             body: OnceCell::new(),
-            forms: provider
-                .rules
-                .documents
-                .forms
-                .iter()
-                .map(|_| OnceCell::new())
-                .collect(),
+            forms: provider.rules.documents.forms.iter().map(|_| OnceCell::new()).collect(),
         }
     }
 
@@ -92,12 +84,8 @@ impl<'p, 'a> Scope<'p, 'a> {
             Expr::Headers(name) => self.headers(name),
             Expr::Url => Some(Cow::Borrowed(request.url.as_bytes())),
             Expr::UrlWithPort => Some(super::url::with_port(request.url)),
-            Expr::Path => Some(Cow::Borrowed(
-                super::url::parts(request.url).path.as_bytes(),
-            )),
-            Expr::Host => Some(Cow::Borrowed(
-                super::url::parts(request.url).host.as_bytes(),
-            )),
+            Expr::Path => Some(Cow::Borrowed(super::url::parts(request.url).path.as_bytes())),
+            Expr::Host => Some(Cow::Borrowed(super::url::parts(request.url).host.as_bytes())),
             Expr::QueryString => Some(Cow::Borrowed(self.query()?.as_bytes())),
             Expr::Method => Some(Cow::Borrowed(request.method.as_bytes())),
             Expr::Capture(name) => {
@@ -106,11 +94,9 @@ impl<'p, 'a> Scope<'p, 'a> {
             }
             Expr::Secret => frame.secret.map(Cow::Borrowed),
             Expr::Config(name) => self.config(name).map(Cow::Borrowed),
-            Expr::Call(function, inner) => super::functions::call(
-                *function,
-                self.eval(inner, frame)?,
-                self.provider.answer_mac.as_ref(),
-            ),
+            Expr::Call(function, inner) => {
+                super::functions::call(*function, self.eval(inner, frame)?, self.provider.answer_mac.as_ref())
+            }
         }
     }
 
@@ -127,9 +113,7 @@ impl<'p, 'a> Scope<'p, 'a> {
                 Part::Value(expr) => sink(&self.eval(expr, frame)?),
                 Part::Optional(inner) => {
                     let mut text = Vec::new();
-                    let inner = inner
-                        .iter()
-                        .try_for_each(|part| self.append(part, frame, &mut text));
+                    let inner = inner.iter().try_for_each(|part| self.append(part, frame, &mut text));
                     if inner.is_some() {
                         sink(&text);
                     }
@@ -169,9 +153,7 @@ impl<'p, 'a> Scope<'p, 'a> {
     /// Whether all conditions hold. An empty value is none.
     pub(crate) fn holds(&self, conditions: &[Condition], frame: Frame<'_>) -> bool {
         conditions.iter().all(|condition| {
-            let value = self
-                .eval(&condition.expr, frame)
-                .filter(|value| !value.is_empty());
+            let value = self.eval(&condition.expr, frame).filter(|value| !value.is_empty());
             match &condition.test {
                 Test::Present => value.is_some(),
                 Test::Absent => value.is_none(),
@@ -288,12 +270,7 @@ impl<'p, 'a> Scope<'p, 'a> {
     /// The JSON text in a form field.
     pub(crate) fn form_document(&self, index: usize) -> Option<&Document<'a>> {
         let (name, wanted) = self.provider.rules.documents.forms.get(index)?;
-        let read = || {
-            Some(Document::read(
-                form::first(self.form_body()?, name)?,
-                wanted,
-            ))
-        };
+        let read = || Some(Document::read(form::first(self.form_body()?, name)?, wanted));
         self.forms.get(index)?.get_or_init(read).as_ref()
     }
 

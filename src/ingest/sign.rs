@@ -47,16 +47,8 @@ pub enum SignError {
 ///
 /// # Errors
 /// [`SignError`], where no rule fits the sample, or there is no such way to be wrong.
-pub fn sign(
-    provider: &Provider,
-    sample: &OwnedRequest,
-    now: Timestamp,
-    bad: Bad,
-) -> Result<OwnedRequest, SignError> {
-    let secret = provider
-        .secrets
-        .first()
-        .map_or("", |secret| secret.expose_secret());
+pub fn sign(provider: &Provider, sample: &OwnedRequest, now: Timestamp, bad: Bad) -> Result<OwnedRequest, SignError> {
+    let secret = provider.secrets.first().map_or("", |secret| secret.expose_secret());
     if !provider.rules.verify {
         return match bad {
             Bad::None => Ok(Filler::new(now, secret).request(sample)),
@@ -70,8 +62,8 @@ pub fn sign(
         Bad::None => attempt(provider, rule, key, &filled, now),
         Bad::Stale => {
             let tolerance = rule.tolerance.ok_or(SignError::NotTimed)?;
-            let then = Timestamp::from_second(now.as_second() - tolerance - STALE_BY)
-                .map_err(|_| SignError::NotTimed)?;
+            let then =
+                Timestamp::from_second(now.as_second() - tolerance - STALE_BY).map_err(|_| SignError::NotTimed)?;
             let filled = Filler::new(then, secret).request(sample);
             attempt(provider, rule, key, &filled, then)
         }
@@ -128,9 +120,7 @@ fn wrong_key(
 ) -> Result<OwnedRequest, SignError> {
     const WRONG: &str = "not-the-secret:of-this-provider";
     let key = match (key, rule.scheme) {
-        (Material::Mac(_), Scheme::Hmac(hash)) => {
-            Material::Mac(Box::new(Digester::keyed(hash, WRONG.as_bytes())))
-        }
+        (Material::Mac(_), Scheme::Hmac(hash)) => Material::Mac(Box::new(Digester::keyed(hash, WRONG.as_bytes()))),
         _ => Material::Text(WRONG.into()),
     };
     let request = attempt(provider, rule, &key, filled, now)?;
@@ -169,9 +159,7 @@ fn attempt(
             false => vec![value(&scope, rule, key, &time, Frame::default())?],
             true => {
                 let items = batch::items(&scope).ok().flatten().unwrap_or_default();
-                let values = items
-                    .iter()
-                    .map(|item| value(&scope, rule, key, &time, item.frame()));
+                let values = items.iter().map(|item| value(&scope, rule, key, &time, item.frame()));
                 values.collect::<Result<Vec<_>, _>>()?
             }
         }
@@ -214,16 +202,11 @@ fn value(
             name => captures
                 .iter()
                 .find(|(known, _)| *known == name)
-                .map_or_else(String::new, |(_, value)| {
-                    String::from_utf8_lossy(value).into_owned()
-                }),
+                .map_or_else(String::new, |(_, value)| String::from_utf8_lossy(value).into_owned()),
         })
     };
     let Some(separator) = &rule.list else {
-        return Ok(rule
-            .format
-            .first()
-            .map_or_else(|| signature.clone(), render));
+        return Ok(rule.format.first().map_or_else(|| signature.clone(), render));
     };
     let mut signed = false;
     let items: Vec<String> = rule
@@ -240,17 +223,10 @@ fn value(
     Ok(items.join(separator))
 }
 
-fn signature(
-    scope: &Scope<'_, '_>,
-    rule: &Signature,
-    key: &Material,
-    frame: Frame<'_>,
-) -> Result<String, SignError> {
+fn signature(scope: &Scope<'_, '_>, rule: &Signature, key: &Material, frame: Frame<'_>) -> Result<String, SignError> {
     let (mut digester, secret) = match (key, rule.scheme) {
         (Material::Mac(mac), _) => ((**mac).clone(), None),
-        (Material::Text(secret), Scheme::Hash(hash)) => {
-            (Digester::plain(hash), Some(secret.expose_secret()))
-        }
+        (Material::Text(secret), Scheme::Hash(hash)) => (Digester::plain(hash), Some(secret.expose_secret())),
         (Material::Text(secret), Scheme::Basic) => {
             let encoded = base64::engine::general_purpose::STANDARD.encode(secret.expose_secret());
             return Ok(format!("Basic {encoded}"));
@@ -263,9 +239,7 @@ fn signature(
     };
     scope
         .write(&rule.message, frame, &mut |piece| digester.update(piece))
-        .ok_or_else(|| {
-            SignError::NoRule("the request lacks a part of the signed message".into())
-        })?;
+        .ok_or_else(|| SignError::NoRule("the request lacks a part of the signed message".into()))?;
     let tag = digester.finish();
     Ok(match rule.encoding {
         Encoding::Hex => hex::encode(tag.bytes()),
@@ -275,11 +249,7 @@ fn signature(
 }
 
 /// Puts the signatures where the rule looks for them.
-fn place(
-    request: &mut OwnedRequest,
-    rule: &Signature,
-    values: Vec<String>,
-) -> Result<(), SignError> {
+fn place(request: &mut OwnedRequest, rule: &Signature, values: Vec<String>) -> Result<(), SignError> {
     let mut source = rule.sources.first();
     let mut wrap: fn(String) -> String = |value| value;
     if let Some(Expr::Call(function, inner)) = source {
@@ -289,9 +259,8 @@ fn place(
         }
     }
     let mut values = values.into_iter().map(wrap);
-    let encoded = |value: &str| {
-        percent_encoding::utf8_percent_encode(value, percent_encoding::NON_ALPHANUMERIC).to_string()
-    };
+    let encoded =
+        |value: &str| percent_encoding::utf8_percent_encode(value, percent_encoding::NON_ALPHANUMERIC).to_string();
     match source {
         Some(Expr::Header(name)) => request.set_header(name, values.next().unwrap_or_default()),
         Some(Expr::Query(name)) => {

@@ -43,12 +43,7 @@ fn shared_vectors_are_met() {
             }
         }
     }
-    assert!(
-        wrong.is_empty(),
-        "{} of {lines}:\n{}",
-        wrong.len(),
-        wrong.join("\n")
-    );
+    assert!(wrong.is_empty(), "{} of {lines}:\n{}", wrong.len(), wrong.join("\n"));
 }
 
 /// A provider of an adapter, with a secret that suits any of its rules.
@@ -66,9 +61,7 @@ fn provider(adapter: &Adapter, registry: &Registry) -> Provider {
         public_url: "https://hooks.example.com".into(),
         ..ProviderSpec::default()
     };
-    let mut tried = shapes
-        .iter()
-        .map(|secret| Provider::new(spec(secret), registry));
+    let mut tried = shapes.iter().map(|secret| Provider::new(spec(secret), registry));
     tried
         .find_map(Result::ok)
         .unwrap_or_else(|| panic!("{}: no secret suits", adapter.name))
@@ -85,17 +78,12 @@ fn reason(provider: &Provider, request: &OwnedRequest) -> Option<&'static str> {
 fn every_sample_signs_and_verifies_and_no_bad_one_does() {
     let registry = Registry::embedded().unwrap();
     for adapter in registry.iter() {
-        assert!(
-            !adapter.samples().is_empty(),
-            "{}: no samples",
-            adapter.name
-        );
+        assert!(!adapter.samples().is_empty(), "{}: no samples", adapter.name);
         let provider = provider(adapter, &registry);
         for (name, text) in adapter.samples() {
             let at = format!("{}/{name}", adapter.name);
             let sample = OwnedRequest::parse_sample(text, &provider.public_url).unwrap();
-            let signed = sign(&provider, &sample, now(), Bad::None)
-                .unwrap_or_else(|error| panic!("{at}: {error}"));
+            let signed = sign(&provider, &sample, now(), Bad::None).unwrap_or_else(|error| panic!("{at}: {error}"));
             let headers = signed.header_list();
             match ingest(&provider, &signed.raw(&headers), now()) {
                 Ok(Ingested::Events { events, .. }) => {
@@ -129,9 +117,7 @@ fn the_vectors_of_every_folder_are_met() {
             wrong.push(format!("{}: no vectors", adapter.name));
             continue;
         };
-        for result in
-            run_vectors(text, &registry).unwrap_or_else(|error| panic!("{}: {error}", adapter.name))
-        {
+        for result in run_vectors(text, &registry).unwrap_or_else(|error| panic!("{}: {error}", adapter.name)) {
             if !result.ok() {
                 wrong.push(format!(
                     "{} {}: {:?} {:?}",

@@ -47,9 +47,7 @@ enum Unit {
 
 /// Reads decimal digits with an optional fraction; no sign beyond `-`, no exponent.
 fn number(text: &str, unit: Unit) -> Option<Timestamp> {
-    let (negative, digits) = text
-        .strip_prefix('-')
-        .map_or((false, text), |rest| (true, rest));
+    let (negative, digits) = text.strip_prefix('-').map_or((false, text), |rest| (true, rest));
     let (whole, fraction) = digits.split_once('.').unwrap_or((digits, "0"));
     let plain = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
     if !plain(whole) || !plain(fraction) {
@@ -62,11 +60,7 @@ fn number(text: &str, unit: Unit) -> Option<Timestamp> {
         Unit::Milliseconds => true,
         Unit::ByMagnitude => whole >= MILLISECONDS_FROM,
     };
-    let scale: i128 = if milliseconds {
-        1_000_000
-    } else {
-        1_000_000_000
-    };
+    let scale: i128 = if milliseconds { 1_000_000 } else { 1_000_000_000 };
     let total = i128::from(whole) * scale + nanos * scale / 1_000_000_000;
     Timestamp::from_nanosecond(if negative { -total } else { total }).ok()
 }
@@ -87,12 +81,7 @@ mod tests {
         assert_eq!(second("-1"), Some(-1));
         let fraction = signed(b"1.000000001", TimeFormat::Unix).unwrap();
         assert_eq!(fraction.as_nanosecond(), 1_000_000_001);
-        assert_eq!(
-            signed(b"1500", TimeFormat::UnixMs)
-                .unwrap()
-                .as_millisecond(),
-            1500
-        );
+        assert_eq!(signed(b"1500", TimeFormat::UnixMs).unwrap().as_millisecond(), 1500);
     }
 
     #[test]

@@ -114,8 +114,7 @@ fn run(text: &str, registry: &Registry) -> Result<VectorResult, String> {
     outcome.result.provider = line.provider;
     outcome.result.case = line.case;
     if let Some(expect) = line.expect {
-        let expect: Expectation =
-            serde_json::from_str(expect.get()).map_err(|error| format!("`expect`: {error}"))?;
+        let expect: Expectation = serde_json::from_str(expect.get()).map_err(|error| format!("`expect`: {error}"))?;
         outcome.result.differences = outcome.differences(&expect);
     }
     Ok(outcome.result)
@@ -123,11 +122,7 @@ fn run(text: &str, registry: &Registry) -> Result<VectorResult, String> {
 
 fn spec(line: &Line<'_>) -> ProviderSpec {
     let parts = url::parts(&line.url);
-    let text = |value: &serde_json::Value| {
-        value
-            .as_str()
-            .map_or_else(|| value.to_string(), str::to_owned)
-    };
+    let text = |value: &serde_json::Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     ProviderSpec {
         name: line.provider.clone(),
         secrets: line
@@ -170,11 +165,7 @@ impl Default for Outcome {
 impl Outcome {
     fn take(&mut self, provider: &Provider, line: &Line<'_>, body: &[u8], now: Timestamp) {
         let pairs = line.headers.iter();
-        let headers = HeaderList::new(
-            pairs
-                .map(|(name, value)| (name.as_str(), value.as_bytes()))
-                .collect(),
-        );
+        let headers = HeaderList::new(pairs.map(|(name, value)| (name.as_str(), value.as_bytes())).collect());
         let request = RawRequest {
             method: &line.method,
             url: &line.url,
@@ -200,10 +191,7 @@ impl Outcome {
                 self.answer = Some(answer);
             }
             Err(rejection) => {
-                self.result.verified = matches!(
-                    rejection,
-                    Rejection::MalformedBody(_) | Rejection::MissingId
-                );
+                self.result.verified = matches!(rejection, Rejection::MalformedBody(_) | Rejection::MissingId);
                 self.result.reason = Some(rejection.reason().into());
             }
         }
@@ -217,29 +205,17 @@ impl Outcome {
                 differences.push(format!("{what}: expected {expected}, found {found}"));
             }
         };
-        compare(
-            "verified",
-            expect.verified.to_string(),
-            result.verified.to_string(),
-        );
+        compare("verified", expect.verified.to_string(), result.verified.to_string());
         compare("status", expect.status.clone(), result.status.clone());
         if let Some(events) = &expect.events {
-            compare(
-                "events",
-                events.len().to_string(),
-                result.events.len().to_string(),
-            );
+            compare("events", events.len().to_string(), result.events.len().to_string());
             for (index, (expected, found)) in events.iter().zip(&result.events).enumerate() {
                 for (what, expected, found) in [
                     ("id", &expected.id, &found.id),
                     ("type", &expected.event_type, &found.event_type),
                 ] {
                     if expected.is_some() {
-                        compare(
-                            &format!("{what} of event {index}"),
-                            shown(expected),
-                            shown(found),
-                        );
+                        compare(&format!("{what} of event {index}"), shown(expected), shown(found));
                     }
                 }
             }
@@ -251,11 +227,7 @@ impl Outcome {
         if let Some(expected) = &expect.response_body
             && !same_text(expected, &body)
         {
-            compare(
-                "response_body",
-                format!("{expected:?}"),
-                format!("{body:?}"),
-            );
+            compare("response_body", format!("{expected:?}"), format!("{body:?}"));
         }
         for (name, value) in &expect.response_headers {
             let found = answer
@@ -279,7 +251,5 @@ fn same_text(a: &str, b: &str) -> bool {
 }
 
 fn shown(value: &Option<String>) -> String {
-    value
-        .as_ref()
-        .map_or_else(|| "none".into(), |text| format!("{text:?}"))
+    value.as_ref().map_or_else(|| "none".into(), |text| format!("{text:?}"))
 }

@@ -61,12 +61,7 @@ fn try_rule(scope: &Scope<'_, '_>, index: usize, rule: &Signature) -> Result<usi
 }
 
 /// Tries a rule on the request, or on one item of it.
-fn try_frame(
-    scope: &Scope<'_, '_>,
-    index: usize,
-    rule: &Signature,
-    frame: Frame<'_>,
-) -> Result<usize, Rejection> {
+fn try_frame(scope: &Scope<'_, '_>, index: usize, rule: &Signature, frame: Frame<'_>) -> Result<usize, Rejection> {
     let values = source_values(scope, rule, frame);
     let reading = read(scope, rule, &values, frame)?;
     let secret = matching_secret(scope, index, rule, &reading, frame)?;
@@ -75,11 +70,7 @@ fn try_frame(
 }
 
 /// What the sources hold.
-pub(crate) fn source_values<'s>(
-    scope: &'s Scope<'_, '_>,
-    rule: &'s Signature,
-    frame: Frame<'s>,
-) -> Vec<Cow<'s, [u8]>> {
+pub(crate) fn source_values<'s>(scope: &'s Scope<'_, '_>, rule: &'s Signature, frame: Frame<'s>) -> Vec<Cow<'s, [u8]>> {
     rule.sources
         .iter()
         .filter_map(|source| scope.eval(source, frame))
@@ -101,11 +92,7 @@ pub(crate) fn read<'s>(
         captures: Vec::new(),
     };
     for value in values {
-        match rule
-            .list
-            .as_deref()
-            .filter(|separator| !separator.is_empty())
-        {
+        match rule.list.as_deref().filter(|separator| !separator.is_empty()) {
             None => reading.take(rule, value),
             Some(separator) => {
                 for item in split(value, separator.as_bytes()) {
@@ -171,10 +158,7 @@ fn matching_secret(
         let matches = match (&key.material, rule.scheme) {
             (Material::Text(secret), Scheme::Token) => {
                 let secret = secret.expose_secret().as_bytes();
-                reading
-                    .candidates
-                    .iter()
-                    .any(|value| candidate::same(value, secret))
+                reading.candidates.iter().any(|value| candidate::same(value, secret))
             }
             (Material::Text(secret), Scheme::Basic) => {
                 let secret = secret.expose_secret().as_bytes();
@@ -231,11 +215,7 @@ fn is_signed(
 }
 
 /// Judges the signed time, which only means something once the signature holds.
-pub(crate) fn judge_time(
-    rule: &Signature,
-    reading: &Reading<'_>,
-    now: Timestamp,
-) -> Result<(), Rejection> {
+pub(crate) fn judge_time(rule: &Signature, reading: &Reading<'_>, now: Timestamp) -> Result<(), Rejection> {
     let Some(tolerance) = rule.tolerance else {
         return Ok(());
     };
@@ -270,10 +250,7 @@ fn split<'t>(text: &'t [u8], separator: &'t [u8]) -> impl Iterator<Item = &'t [u
     let mut rest = Some(text);
     std::iter::from_fn(move || {
         let text = rest?;
-        match text
-            .windows(separator.len())
-            .position(|window| window == separator)
-        {
+        match text.windows(separator.len()).position(|window| window == separator) {
             Some(at) => {
                 rest = Some(&text[at + separator.len()..]);
                 Some(&text[..at])
