@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::support::{Load, Server, Setup, Signal, Sink, TestStore, on_both_stores, wait_until};
+use crate::support::{Load, Server, Setup, Signal, Sink, TestStore, cerca, on_both_stores, wait_until};
 
 on_both_stores!(
     what_was_acknowledged_survives_sigkill_and_has_its_effects,
@@ -135,13 +135,20 @@ fn a_graceful_stop_waits_for_the_handler_at_work() {
     });
 }
 
-/// Another process cannot make one that is starting lose its events: the second server on a port says so and exits.
+/// The second server on an address says so and exits; the first goes on.
 #[test]
-fn a_second_server_on_the_same_port_fails_and_the_first_goes_on() {
+fn an_address_that_is_taken_is_a_failure_to_start() {
     crate::support::run(crate::support::Engine::Sqlite, async |store: TestStore| {
         let mut server = Setup::new(&store).start().await;
-        let second = server.cli(&["serve"]);
+        let second = cerca()
+            .args(["serve", "--config"])
+            .arg(Setup::new(&store).write_config())
+            .env("CERCA_SERVER__LISTEN", server.public().to_string())
+            .output()
+            .unwrap();
         assert!(!second.status.success());
+        let told = String::from_utf8_lossy(&second.stderr).into_owned();
+        assert!(told.contains(&server.public().to_string()), "{told}");
         assert!(server.is_running());
         server.stripe("evt_1").await;
         server.signal(Signal::Term);

@@ -2,11 +2,13 @@
 
 use std::{
     fs::File,
-    net::{SocketAddr, TcpListener},
+    net::SocketAddr,
     path::PathBuf,
     process::{Child, Command, ExitStatus, Output, Stdio},
     time::Duration,
 };
+
+use serde_json::Value;
 
 use super::{GITHUB_SECRET, STRIPE_SECRET, Signal, TestStore, wait_until};
 
@@ -104,8 +106,7 @@ impl Setup {
 
     /// Writes the configuration and starts a server, without waiting for it.
     pub fn spawn(&self) -> Server {
-        let (public, admin) = (free_port(), free_port());
-        let config = self.write_config(public, admin);
+        let config = self.write_config();
         let log = config.with_extension("log");
         let mut command = cerca();
         command.args(["serve", "--config"]).arg(&config);
@@ -130,32 +131,23 @@ impl Setup {
                 .build()
                 .unwrap(),
             child,
-            public: local(public),
-            admin: local(admin),
+            addresses: None,
             config,
             log,
             store: self.store.clone(),
         }
     }
 
-    /// Starts a server and waits until it is ready. A port that another process took meanwhile is not held against it.
+    /// Starts a server and waits until it is ready.
     pub async fn start(&self) -> Server {
-        for _ in 0..3 {
-            let mut server = self.spawn();
-            if server.becomes_ready().await {
-                return server;
-            }
-            let log = server.log();
-            assert!(
-                log.to_lowercase().contains("in use"),
-                "the server did not become ready:\n{log}"
-            );
-        }
-        panic!("no free port");
+        let mut server = self.spawn();
+        let ready = server.becomes_ready().await;
+        assert!(ready, "the server ended:\n{}", server.log());
+        server
     }
 
     /// Writes the configuration file and gives its path.
-    pub fn write_config(&self, public: u16, admin: u16) -> PathBuf {
+    pub fn write_config(&self) -> PathBuf {
         let providers = if self.providers {
             format!(
                 "[[provider]]\nname = \"stripe\"\nsecrets = [\"{STRIPE_SECRET}\"]\n\n\
@@ -165,11 +157,15 @@ impl Setup {
             String::new()
         };
         let text = format!(
-            "[server]\nlisten = \"127.0.0.1:{public}\"\npublic_url = \"https://hooks.example.com\"\n{}\n\
-             [admin]\nlisten = \"127.0.0.1:{admin}\"\n\n[store]\nurl = \"{}\"\n\n[worker]\n{}\n{providers}{}",
+            "[server]\nlisten = \"127.0.0.1:0\"\npublic_url = \"https://hooks.example.com\"\n{}\n\
+             [admin]\nlisten = \"127.0.0.1:0\"\n\n\
+             [log]\nformat = \"json\"\n\n[store]\nurl = \"{}\"\n\n[worker]\n{}\n{providers}{}",
             self.server, self.store.url, self.worker, self.sections
         );
-        let path = self.store.folder().join(format!("cerca-{public}.toml"));
+        let path = self
+            .store
+            .folder()
+            .join(format!("cerca-{:016x}.toml", rand::random::<u64>()));
         std::fs::write(&path, text).unwrap();
         path
     }
@@ -179,20 +175,22 @@ impl Setup {
 pub struct Server {
     pub client: reqwest::Client,
     child: Child,
-    public: SocketAddr,
-    admin: SocketAddr,
+    /// Public and admin, once it has said them.
+    addresses: Option<(SocketAddr, SocketAddr)>,
     config: PathBuf,
     log: PathBuf,
     store: TestStore,
 }
 
 impl Server {
+    /// Where webhooks go.
     pub fn public(&self) -> SocketAddr {
-        self.public
+        self.addresses.expect("the server is ready").0
     }
 
+    /// Where the API is.
     pub fn admin(&self) -> SocketAddr {
-        self.admin
+        self.addresses.expect("the server is ready").1
     }
 
     pub fn pid(&self) -> u32 {
@@ -253,16 +251,32 @@ impl Server {
 
     /// Waits for readiness; `false` when the process ends first.
     pub async fn becomes_ready(&mut self) -> bool {
-        let url = format!("http://{}/readyz", self.public);
         let mut alive = true;
         wait_until("the server is ready", async || {
-            alive = self.child.try_wait().unwrap().is_none();
-            !alive || matches!(self.client.get(&url).send().await, Ok(reply) if reply.status() == 200)
+            alive = self.is_running();
+            if self.addresses.is_none() {
+                self.addresses = addresses(&self.log());
+            }
+            let Some((_, admin)) = self.addresses else {
+                return !alive;
+            };
+            let url = format!("http://{admin}/readyz");
+            !alive || matches!(self.client.get(url).send().await, Ok(reply) if reply.status() == 200)
         })
         .await;
-        // Somebody else may have answered on a port that this process could not get.
-        alive && self.child.try_wait().unwrap().is_none()
+        alive
     }
+}
+
+/// The addresses that the line "ready" of the log names. A worker takes no webhooks and says none for them.
+fn addresses(log: &str) -> Option<(SocketAddr, SocketAddr)> {
+    let line = log
+        .lines()
+        .filter_map(|line| serde_json::from_str::<Value>(line).ok())
+        .find(|line| line["message"] == "ready")?;
+    let address = |field: &str| line[field].as_str()?.split('/').nth(2)?.parse().ok();
+    let admin = address("admin")?;
+    Some((address("public").unwrap_or(admin), admin))
 }
 
 impl Drop for Server {
@@ -291,18 +305,4 @@ pub fn cerca() -> Command {
         }
     }
     command
-}
-
-fn local(port: u16) -> SocketAddr {
-    SocketAddr::from(([127, 0, 0, 1], port))
-}
-
-/// A port below those that the kernel gives to clients, so that no connection of another test takes it.
-fn free_port() -> u16 {
-    loop {
-        let port = rand::random_range(12_000..32_000);
-        if TcpListener::bind(local(port)).is_ok() {
-            return port;
-        }
-    }
 }
