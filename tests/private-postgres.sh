@@ -1,4 +1,4 @@
-# Sourced: a PostgreSQL of one's own, for the time of a test run or a measurement. Needs `set -euo pipefail`.
+# Sourced: a PostgreSQL of one's own, for the time of a test run or a measurement. Needs `set -euo pipefail` and the name of the script in `me`.
 #
 #   private_postgres FOLDER    finds or installs a server, starts it with its data below FOLDER, sets postgres_url
 #   stop_postgres              stops it; the caller removes FOLDER
@@ -8,7 +8,7 @@ pg_user=""
 pg_work=""
 postgres_url=""
 
-say() { printf '%s: %s\n' "${0##*/}" "$*" >&2; }
+say() { printf '%s: %s\n' "$me" "$*" >&2; }
 fail() { say "$*"; exit 1; }
 
 private_postgres() {

@@ -4,7 +4,9 @@ use std::process::Output;
 
 use serde_json::{Value, json};
 
-use crate::support::{Answer, Engine, Setup, Sink, TestStore, cerca, on_both_stores, run, stripe, stripe_body};
+use crate::support::{
+    Answer, Engine, Setup, Sink, TestStore, cerca, on_both_stores, run, stripe, stripe_body, wait_until,
+};
 
 on_both_stores!(
     an_event_is_the_same_in_the_api_and_on_the_command_line,
@@ -12,6 +14,7 @@ on_both_stores!(
     many_are_brought_back_by_filter_with_a_count_beforehand,
     a_discarded_event_is_left_alone,
     metrics_count_what_happened,
+    retention_removes_bytes_and_still_knows_the_id,
 );
 
 /// S6, V7: without a secret anybody's signature would be valid.
@@ -252,6 +255,37 @@ async fn metrics_count_what_happened(store: TestStore) {
     let reply = server.send("made-up-name", vec![], "{}").await;
     assert_eq!(reply.status, 404);
     assert!(!server.get("/metrics").await.text().contains("made-up-name"));
+}
+
+/// N1, N3
+async fn retention_removes_bytes_and_still_knows_the_id(store: TestStore) {
+    let sink = Sink::start().await;
+    let server = Setup::new(&store)
+        .http("forward", &sink.url())
+        .with("[retention]\ndone = \"1s\"\nfailed = \"90d\"\ndedupe = \"365d\"")
+        .start()
+        .await;
+    server.github("guid-1", b"{}").await;
+    server.wait_for("github", "guid-1", "done").await;
+    let would = server.cli(&["purge", "--dry-run"]);
+    assert!(would.status.success(), "{}", String::from_utf8_lossy(&would.stderr));
+    assert_eq!(
+        server.payload("github", "guid-1").await,
+        b"{}",
+        "a dry run does nothing"
+    );
+
+    wait_until("the payload is old enough and goes", async || {
+        assert!(server.cli(&["purge"]).status.success());
+        server.get("/api/v1/events/github/guid-1/payload").await.status == 410
+    })
+    .await;
+    server.github("guid-1", b"{}").await;
+    let event = server.event("github", "guid-1").await;
+    assert_eq!(event["conflicts"], 0, "{event}");
+    server.github("guid-1", b"[]").await;
+    assert_eq!(server.event("github", "guid-1").await["conflicts"], 1);
+    assert_eq!(sink.count(), 1);
 }
 
 fn run_cli(arguments: &[&str]) -> Output {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::support::{Answer, Setup, Sink, TestStore, on_both_stores, stripe, stripe_body, wait_until};
+use crate::support::{Answer, Setup, Sink, TestStore, hmac_hex, now, on_both_stores, stripe, stripe_body, wait_until};
 
 on_both_stores!(
     a_handler_that_fails_twice_is_tried_three_times_under_one_key,
@@ -16,6 +16,7 @@ on_both_stores!(
     an_event_that_kills_the_worker_runs_out_of_attempts,
     no_more_deliveries_run_at_once_than_the_handler_allows,
     credentials_are_not_forwarded_and_nothing_secret_is_logged,
+    what_is_forwarded_carries_a_standard_webhooks_signature,
 );
 
 async fn a_handler_that_fails_twice_is_tried_three_times_under_one_key(store: TestStore) {
@@ -229,4 +230,36 @@ async fn credentials_are_not_forwarded_and_nothing_secret_is_logged(store: TestS
         }
     }
     assert!(!server.log().contains("canary"), "{}", server.log());
+}
+
+async fn what_is_forwarded_carries_a_standard_webhooks_signature(store: TestStore) {
+    use base64::{Engine as _, engine::general_purpose::STANDARD};
+
+    let key = "the key of the target, 32 bytes.";
+    let sink = Sink::answering(&[500]).await;
+    let server = Setup::new(&store)
+        .with(&format!(
+            "[[handler]]\nname = \"forward\"\nevents = [\"*\"]\nkind = \"http\"\nurl = \"{}\"\nsecret = \"whsec_{}\"\n\
+             retry = {{ attempts = 3, base = \"50ms\", cap = \"50ms\" }}",
+            sink.url(),
+            STANDARD.encode(key)
+        ))
+        .start()
+        .await;
+    server.stripe("evt_1").await;
+    server.wait_for("stripe", "evt_1", "done").await;
+    let received = sink.received();
+    for request in &received {
+        let id = request.header("webhook-id");
+        let time = request.header("webhook-timestamp");
+        let signed = [id.as_bytes(), b".", time.as_bytes(), b".", &request.body].concat();
+        let expected = STANDARD.encode(hex::decode(hmac_hex(key, &signed)).unwrap());
+        assert_eq!(request.header("webhook-signature"), format!("v1,{expected}"));
+        assert!((now() - time.parse::<i64>().unwrap()).abs() < 60);
+    }
+    assert_eq!(
+        received[0].header("webhook-id"),
+        received[1].header("webhook-id"),
+        "the same in every try"
+    );
 }

@@ -14,6 +14,8 @@ on_both_stores!(
     the_answer_is_what_the_sender_wants_to_read,
     the_signed_url_is_the_public_one_whatever_the_host_header_says,
     a_signed_message_can_be_made_of_query_and_headers,
+    a_sender_that_nobody_knows_is_described_in_the_configuration,
+    the_operator_chooses_which_id_tells_events_apart,
 );
 
 const TITLE: &str = "title = \"Acme\"\ndocs = \"https://example.com/webhooks\"\n";
@@ -230,4 +232,50 @@ async fn a_signed_message_can_be_made_of_query_and_headers(store: TestStore) {
             "{path} {message}"
         );
     }
+}
+
+async fn a_sender_that_nobody_knows_is_described_in_the_configuration(store: TestStore) {
+    let server = Setup::new(&store)
+        .with(
+            "[[provider]]\nname = \"inhouse\"\nadapter = \"generic_hmac\"\nsecrets = [\"inhouse-secret\"]\n\
+             signature = { header = \"X-Inhouse\", format = \"sha256={signature}\" }\n\
+             event = { id = \"body:/uuid\", type = \"body:/kind\" }",
+        )
+        .start()
+        .await;
+    let body = r#"{"uuid":"u-1","kind":"order.made"}"#;
+    let signature = format!("sha256={}", hmac_hex("inhouse-secret", body.as_bytes()));
+    let reply = server
+        .send("inhouse", vec![("X-Inhouse".into(), signature)], body)
+        .await;
+    assert_eq!(reply.status, 200, "{}", reply.text());
+    let event = server.wait_for("inhouse", "u-1", "done").await;
+    assert_eq!(event["event_type"], "order.made");
+    assert_eq!(event["adapter"], "generic_hmac");
+    let forged = vec![(
+        "X-Inhouse".into(),
+        format!("sha256={}", hmac_hex("guess", body.as_bytes())),
+    )];
+    assert_eq!(server.send("inhouse", forged, body).await.status, 401);
+}
+
+/// D6: some senders give one event two ids.
+async fn the_operator_chooses_which_id_tells_events_apart(store: TestStore) {
+    let server = Setup::new(&store)
+        .with(&format!(
+            "[[provider]]\nname = \"by-body\"\nadapter = \"stripe\"\nsecrets = [\"{STRIPE_SECRET}\"]\n\
+             event = {{ id = [\"header:X-Event-Key\", \"body:/data/object/id\"] }}"
+        ))
+        .start()
+        .await;
+    let body = stripe_body("evt_1");
+    assert_eq!(server.send("by-body", stripe(&body), body.clone()).await.status, 200);
+    assert_eq!(
+        server.event("by-body", "pi_evt_1").await["provider_event_id"],
+        "pi_evt_1"
+    );
+    let mut headers = stripe(&body);
+    headers.push(("X-Event-Key".into(), "key-1".into()));
+    assert_eq!(server.send("by-body", headers, body).await.status, 200);
+    assert_eq!(server.event("by-body", "key-1").await["provider_event_id"], "key-1");
 }
