@@ -1,4 +1,5 @@
-# Sourced: a PostgreSQL of one's own, for the time of a test run or a measurement. Needs `set -euo pipefail` and the name of the script in `me`.
+# Sourced: a PostgreSQL of one's own, for the time of a test run or a measurement. Needs `set -euo pipefail`, and the name
+# of the script in `me`.
 #
 #   private_postgres FOLDER    finds or installs a server, starts it with its data below FOLDER, sets postgres_url
 #   stop_postgres              stops it; the caller removes FOLDER
