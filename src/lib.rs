@@ -2,8 +2,15 @@
 //! 200, and runs the handlers until each event has had its effect once.
 
 pub mod adapters;
+pub mod app;
+pub mod cli;
+pub mod config;
 pub mod domain;
 pub mod handlers;
+pub mod http;
 pub mod ingest;
+pub mod schedule;
 pub mod store;
+pub mod telemetry;
 pub mod units;
+pub mod worker;

@@ -1,8 +1,19 @@
 //! A registered provider: a name, an adapter with its overrides applied, secrets, options.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, fmt, sync::Arc};
 
-use secrecy::SecretString;
+use secrecy::{ExposeSecret as _, SecretString};
+
+use super::{
+    adapter::Adapter,
+    compile_signature::tolerance,
+    digest::Digester,
+    keys::{self, Key},
+    lint,
+    registry::Registry,
+    rules::{Hash, KeyKind, Rules, Scheme},
+};
+use crate::{domain::AdapterName, ingest::Answer};
 
 /// What the operator says of a provider; secrets are resolved already.
 #[derive(Debug, Clone, Default)]
@@ -33,10 +44,250 @@ pub struct ProviderSpec {
 }
 
 /// A registered provider, ready to verify.
-#[derive(Debug)]
 pub struct Provider {
     pub name: Arc<str>,
+    pub adapter: AdapterName,
     pub public_url: String,
     pub max_body: usize,
     pub on_conflict: u16,
+    pub(crate) rules: Rules,
+    /// Keys by signature rule; none for a rule that does not count.
+    pub(crate) keys: Vec<Vec<Key>>,
+    pub(crate) secrets: Vec<SecretString>,
+    pub(crate) options: BTreeMap<String, String>,
+    /// For `hmac_sha256(…)` in answers of handshakes: keyed with the newest secret.
+    pub(crate) answer_mac: Option<Digester>,
+    warnings: Vec<String>,
+}
+
+/// Why a provider cannot be registered. No variant shows a secret.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ProviderError {
+    #[error("provider `{name}`: the name must be 1 to 64 of a-z, 0-9, `-` and `_`")]
+    Name { name: String },
+    #[error("provider `{provider}`: there is no adapter `{adapter}`{}", hint(.similar.as_deref()))]
+    UnknownAdapter {
+        provider: String,
+        adapter: String,
+        similar: Option<String>,
+    },
+    #[error("provider `{provider}`: it has no secret, and `verify = \"none\"` is not written")]
+    NoSecret { provider: String },
+    #[error("provider `{provider}`: secret {number} {problem}")]
+    Secret {
+        provider: String,
+        /// From 1, as listed.
+        number: usize,
+        problem: String,
+    },
+    #[error("provider `{provider}`: `{key}`: {problem}")]
+    Setting {
+        provider: String,
+        key: String,
+        problem: String,
+    },
+}
+
+fn hint(similar: Option<&str>) -> String {
+    similar.map_or_else(String::new, |name| format!(" (did you mean `{name}`?)"))
+}
+
+impl Provider {
+    /// Applies the overrides to the adapter, and makes the keys.
+    ///
+    /// # Errors
+    /// [`ProviderError`], where anything would leave the provider unable to tell a true request from a false one.
+    pub fn new(spec: ProviderSpec, registry: &Registry) -> Result<Self, ProviderError> {
+        check_name(&spec.name)?;
+        let adapter_name = spec.adapter.as_deref().unwrap_or(&spec.name);
+        let adapter = registry
+            .get(adapter_name)
+            .ok_or_else(|| ProviderError::UnknownAdapter {
+                provider: spec.name.clone(),
+                adapter: adapter_name.to_owned(),
+                similar: registry.similar(adapter_name),
+            })?;
+        let mut rules = rules(&spec, adapter)?;
+        let counts = accepted(&spec, &rules)?;
+        if let Some(text) = &spec.tolerance {
+            let tolerance =
+                tolerance(text).map_err(|problem| setting(&spec, "tolerance", problem))?;
+            set_tolerance(&mut rules, tolerance);
+        }
+        let keys = make_keys(&spec, &rules, &counts)?;
+        let warnings = lint::provider(&spec, adapter, &rules);
+        Ok(Self {
+            name: spec.name.as_str().into(),
+            adapter: adapter.name.clone(),
+            public_url: spec.public_url.trim_end_matches('/').to_owned(),
+            max_body: spec.max_body,
+            on_conflict: spec.on_conflict,
+            answer_mac: answer_mac(&rules, &spec.secrets),
+            rules,
+            keys,
+            secrets: spec.secrets,
+            options: spec.options,
+            warnings,
+        })
+    }
+
+    /// What is allowed but deserves a look, for people.
+    #[must_use]
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
+    /// What this sender wants to read after an event.
+    #[must_use]
+    pub fn response(&self) -> &Answer {
+        &self.rules.response
+    }
+
+    /// Whether requests are verified at all.
+    #[must_use]
+    pub fn verifies(&self) -> bool {
+        self.rules.verify
+    }
+}
+
+impl fmt::Debug for Provider {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Provider")
+            .field("name", &self.name)
+            .field("adapter", &self.adapter)
+            .field("secrets", &self.secrets.len())
+            .finish_non_exhaustive()
+    }
+}
+
+fn check_name(name: &str) -> Result<(), ProviderError> {
+    let fine = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-' || b == b'_';
+    match (1..=64).contains(&name.len()) && name.bytes().all(fine) {
+        true => Ok(()),
+        false => Err(ProviderError::Name {
+            name: name.to_owned(),
+        }),
+    }
+}
+
+fn rules(spec: &ProviderSpec, adapter: &Adapter) -> Result<Rules, ProviderError> {
+    let mut rules = adapter
+        .with_overrides(&spec.signature, &spec.event)
+        .map_err(|problem| setting(spec, "signature, event", problem))?;
+    match spec.verify.as_deref() {
+        None => {}
+        Some("none") => rules.verify = false,
+        Some(_) => {
+            return Err(setting(
+                spec,
+                "verify",
+                "expected `none`, or no such key".into(),
+            ));
+        }
+    }
+    Ok(rules)
+}
+
+/// Which rules count, by index.
+fn accepted(spec: &ProviderSpec, rules: &Rules) -> Result<Vec<bool>, ProviderError> {
+    let Some(names) = &spec.accept else {
+        return Ok(vec![true; rules.signatures.len()]);
+    };
+    let known = |name: &str| rules.signatures.iter().any(|rule| rule.name == name);
+    if let Some(name) = names.iter().find(|name| !known(name)) {
+        return Err(setting(
+            spec,
+            "accept",
+            format!("the adapter has no signature `{name}`"),
+        ));
+    }
+    if names.is_empty() {
+        return Err(setting(
+            spec,
+            "accept",
+            "the list is empty, so no request could verify".into(),
+        ));
+    }
+    Ok(rules
+        .signatures
+        .iter()
+        .map(|rule| names.contains(&rule.name))
+        .collect())
+}
+
+fn set_tolerance(rules: &mut Rules, tolerance: Option<i64>) {
+    for rule in &mut rules.signatures {
+        if rule.timestamp.is_some() || rule.captures_time() {
+            rule.tolerance = tolerance;
+        }
+    }
+}
+
+/// Makes the keys. A secret must suit at least one rule that counts: an adapter may hold rules of different kinds of
+/// secret, such as a token and a signing key.
+fn make_keys(
+    spec: &ProviderSpec,
+    rules: &Rules,
+    counts: &[bool],
+) -> Result<Vec<Vec<Key>>, ProviderError> {
+    let mut keys: Vec<Vec<Key>> = vec![Vec::new(); rules.signatures.len()];
+    if rules.verify && spec.secrets.is_empty() {
+        return Err(ProviderError::NoSecret {
+            provider: spec.name.clone(),
+        });
+    }
+    for (index, secret) in spec.secrets.iter().enumerate() {
+        let wrong = |problem: String| ProviderError::Secret {
+            provider: spec.name.clone(),
+            number: index + 1,
+            problem,
+        };
+        if secret.expose_secret().trim().is_empty() {
+            return Err(wrong("is empty".into()));
+        }
+        let mut problem = None;
+        let mut suits = !rules.verify;
+        for (rule, keys) in rules
+            .signatures
+            .iter()
+            .zip(&mut keys)
+            .zip(counts)
+            .filter_map(|(pair, counts)| counts.then_some(pair))
+        {
+            match keys::key(rule, index, secret) {
+                Ok(key) => {
+                    keys.push(key);
+                    suits = true;
+                }
+                Err(why) => problem = Some(why),
+            }
+        }
+        if !suits {
+            let why = problem.unwrap_or_default();
+            return Err(wrong(format!("cannot be used: {why}")));
+        }
+    }
+    Ok(keys)
+}
+
+fn answer_mac(rules: &Rules, secrets: &[SecretString]) -> Option<Digester> {
+    let secret = secrets.first()?.expose_secret();
+    let kind = rules
+        .signatures
+        .iter()
+        .find(|rule| matches!(rule.scheme, Scheme::Hmac(_)))
+        .map_or(KeyKind::Raw, |rule| rule.key);
+    Some(Digester::keyed(
+        Hash::Sha256,
+        &keys::decode(kind, secret).ok()?,
+    ))
+}
+
+fn setting(spec: &ProviderSpec, key: &str, problem: String) -> ProviderError {
+    ProviderError::Setting {
+        provider: spec.name.clone(),
+        key: key.to_owned(),
+        problem,
+    }
 }

@@ -1,1 +1,129 @@
-//! Being written.
+//! The command line: one file a subcommand. Results go to standard output, everything else to standard error. Exit codes:
+//! 0 success, 1 failure, 2 wrong usage.
+
+mod check;
+mod context;
+mod demo;
+mod events;
+mod init;
+mod migrate;
+mod output;
+mod providers;
+mod purge;
+mod request_file;
+mod serve;
+mod stats;
+mod trigger;
+mod verify;
+
+use std::{io, path::PathBuf, process::ExitCode};
+
+use clap::{Args, Parser, Subcommand};
+
+use context::Context;
+
+/// The fence between webhook providers and business code: verifies each event, stores it before it says 200, and runs
+/// the handlers until each event has had its effect once.
+#[derive(Debug, Parser)]
+#[command(name = "cerca", version, about, long_about = None, max_term_width = 100)]
+struct Cli {
+    #[command(flatten)]
+    global: Global,
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// What every command takes.
+#[derive(Debug, Args)]
+struct Global {
+    /// The configuration file [default: cerca.toml, where it exists]
+    #[arg(long, short, global = true, env = "CERCA_CONFIG", value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// A folder of adapters that adds to the built-in ones, or overrides them
+    #[arg(long = "providers", global = true, value_name = "DIR")]
+    adapters: Option<PathBuf>,
+    /// Print JSON, one object a line
+    #[arg(long, global = true)]
+    json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Receive webhooks and run their handlers
+    Serve(serve::Serve),
+    /// Show a whole life of webhooks on a scratch database
+    Demo(demo::Demo),
+    /// Write a commented cerca.toml
+    Init(init::Init),
+    /// Validate the configuration and print what is in force
+    Check,
+    /// Bring the database's schema up to date
+    Migrate,
+    /// Look at the adapters
+    #[command(subcommand)]
+    Providers(providers::Providers),
+    /// Send a sample event, signed as that provider would sign it
+    Trigger(trigger::Trigger),
+    /// Explain why a request does or does not verify
+    Verify(verify::Verify),
+    /// Look at events, and give them a new life
+    #[command(subcommand)]
+    Events(events::Events),
+    /// Count events and deliveries
+    Stats,
+    /// Remove what is older than [retention] says
+    Purge(purge::Purge),
+}
+
+/// Runs the command line of this process.
+pub fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let json = cli.global.json;
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return failure(&error.into(), json),
+    };
+    let result = runtime.block_on(Box::pin(run(cli)));
+    // A tail or a sweep may still be running; the store is closed already.
+    runtime.shutdown_background();
+    match result {
+        Ok(code) => code,
+        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => failure(&error, json),
+    }
+}
+
+async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
+    let context = Context::new(cli.global);
+    match cli.command {
+        Command::Serve(command) => command.run(&context).await,
+        Command::Demo(command) => command.run(&context).await,
+        Command::Init(command) => command.run(&context),
+        Command::Check => check::run(&context),
+        Command::Migrate => migrate::run(&context).await,
+        Command::Providers(command) => command.run(&context),
+        Command::Trigger(command) => command.run(&context).await,
+        Command::Verify(command) => command.run(&context),
+        Command::Events(command) => command.run(&context).await,
+        Command::Stats => stats::run(&context).await,
+        Command::Purge(command) => command.run(&context).await,
+    }
+}
+
+/// The reader went away, as `head` does: not a failure.
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error
+        .chain()
+        .filter_map(|cause| cause.downcast_ref::<io::Error>())
+        .any(|error| error.kind() == io::ErrorKind::BrokenPipe)
+}
+
+fn failure(error: &anyhow::Error, json: bool) -> ExitCode {
+    let text = if json {
+        serde_json::json!({ "error": format!("{error:#}") }).to_string()
+    } else {
+        format!("error: {error:#}")
+    };
+    output::complain(&text);
+    ExitCode::FAILURE
+}

@@ -58,6 +58,14 @@ pub struct StoredEvent {
     pub created_at: Timestamp,
 }
 
+impl StoredEvent {
+    /// The same measure as [`NewEvent::size`].
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.payload.len() + self.headers.len() + self.provider_event_id.len() + 256
+    }
+}
+
 /// What has become of an event; derived from its deliveries, never stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum EventStatus {

@@ -1,1 +1,222 @@
-//! Being written.
+//! What happens by request: every route on this page, and the two servers that serve them.
+//!
+//! The public server takes webhooks from anyone; the admin server is for people, programs and metrics of the operator.
+//! Neither knows the database: events go to the store's queue and are acknowledged when it says that they are on disk.
+
+mod admin;
+mod auth;
+mod body;
+mod error;
+mod headers;
+mod health;
+pub mod json;
+mod log_gate;
+pub mod metrics;
+mod providers;
+mod proxies;
+mod query;
+mod receive;
+mod settings;
+
+use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+
+use actix_web::{
+    App, FromRequest, Handler, HttpResponse, HttpServer, Resource, Responder, guard,
+    middleware::from_fn,
+    web::{self, ServiceConfig},
+};
+use metrics_exporter_prometheus::PrometheusHandle;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::store::Store;
+
+pub use providers::{Endpoint, Providers};
+pub use settings::{Settings, SettingsError};
+
+use error::Problem;
+
+/// The routes of the public server.
+fn public_routes(config: &mut ServiceConfig) {
+    config
+        .service(web::resource("/webhooks/{provider:[^/]+}{slash:/?}").to(receive::receive))
+        .service(get("/healthz", health::live))
+        .service(get("/readyz", health::ready))
+        .default_service(web::to(nowhere));
+}
+
+/// The routes of the admin server.
+fn admin_routes(config: &mut ServiceConfig) {
+    const EVENT: &str = "/api/v1/events/{provider}/{id}";
+    config
+        .service(get("/", admin::index))
+        .service(get("/metrics", health::metrics))
+        .service(get("/healthz", health::live))
+        .service(get("/readyz", health::ready))
+        .service(get("/api/v1/events", admin::events))
+        .service(post("/api/v1/events/reprocess", admin::reprocess_many))
+        .service(get(EVENT, admin::event))
+        .service(get(&format!("{EVENT}/payload"), admin::payload))
+        .service(post(&format!("{EVENT}/reprocess"), admin::reprocess_one))
+        .service(post(&format!("{EVENT}/discard"), admin::discard))
+        .service(get("/api/v1/stats", admin::stats))
+        .service(get("/api/v1/providers", admin::providers))
+        .default_service(web::to(nowhere));
+}
+
+/// Which handlers want an event of this provider, adapter and type: their names joined by commas.
+pub type Router = Arc<dyn Fn(&str, &str, Option<&str>) -> Arc<str> + Send + Sync>;
+
+/// The parts that requests work with.
+#[derive(Clone)]
+pub struct Services {
+    pub store: Arc<dyn Store>,
+    pub providers: Arc<Providers>,
+    pub router: Router,
+    /// Names of the configured handlers, to which events may be reprocessed.
+    pub handlers: Vec<Arc<str>>,
+    /// Renders `/metrics`; 404 without.
+    pub prometheus: Option<PrometheusHandle>,
+}
+
+/// What every request sees.
+struct State {
+    store: Arc<dyn Store>,
+    providers: Arc<Providers>,
+    router: Router,
+    handlers: Vec<Arc<str>>,
+    prometheus: Option<PrometheusHandle>,
+    settings: Settings,
+    budget: body::Budget,
+    /// Of requests that belong to no provider.
+    log_gate: log_gate::LogGate,
+    last_ping: health::LastPing,
+    shutdown: CancellationToken,
+}
+
+/// The two servers while they run.
+pub struct Running {
+    /// Where the public server listens, with the port that was taken.
+    pub public: SocketAddr,
+    pub admin: SocketAddr,
+    servers: [JoinHandle<io::Result<()>>; 2],
+}
+
+impl Running {
+    /// Resolves when both servers have stopped and every request in flight is answered (or its time is up).
+    ///
+    /// # Errors
+    /// What made a server stop before it was told to.
+    pub async fn stopped(self) -> io::Result<()> {
+        for server in self.servers {
+            server.await.map_err(io::Error::other)??;
+        }
+        Ok(())
+    }
+}
+
+/// Binds both listeners and starts both servers on threads of their own, within a tokio runtime. They stop accepting,
+/// and finish what is in flight, when `shutdown` is cancelled.
+///
+/// # Errors
+/// Unsafe settings ([`SettingsError`] inside), or an address that cannot be bound.
+pub fn start(settings: Settings, services: Services, shutdown: CancellationToken) -> io::Result<Running> {
+    settings.check().map_err(io::Error::other)?;
+    let state = web::Data::new(State {
+        store: services.store,
+        providers: services.providers,
+        router: services.router,
+        handlers: services.handlers,
+        prometheus: services.prometheus,
+        budget: body::Budget::new(settings.max_bytes_in_flight),
+        log_gate: log_gate::LogGate::default(),
+        last_ping: health::LastPing::default(),
+        shutdown: shutdown.clone(),
+        settings: settings.clone(),
+    });
+
+    let shared = state.clone();
+    let public = HttpServer::new(move || App::new().app_data(shared.clone()).configure(public_routes))
+        .workers(settings.workers)
+        .max_connections(settings.max_connections.div_ceil(settings.workers));
+    let admin = HttpServer::new(move || {
+        App::new()
+            .app_data(state.clone())
+            .wrap(from_fn(auth::guard))
+            .configure(admin_routes)
+    })
+    .workers(1)
+    .max_connections(ADMIN_CONNECTIONS);
+
+    /// What both servers have in common.
+    macro_rules! bind {
+        ($server:expr, $listen:expr) => {{
+            let server = $server
+                .backlog(BACKLOG)
+                .keep_alive(KEEP_ALIVE)
+                .client_request_timeout(HEAD_TIMEOUT)
+                .client_disconnect_timeout(LINGER)
+                .tcp_nodelay(true)
+                .shutdown_timeout(settings.shutdown_timeout.as_secs().max(1))
+                .shutdown_signal(shutdown.clone().cancelled_owned())
+                .bind($listen)?;
+            let address = server.addrs().first().copied().unwrap_or($listen);
+            (address, server)
+        }};
+    }
+    let (public_address, public) = bind!(public, settings.listen);
+    let (admin_address, admin) = bind!(admin, settings.admin_listen);
+    Ok(Running {
+        public: public_address,
+        admin: admin_address,
+        servers: [tokio::spawn(public.run()), tokio::spawn(admin.run())],
+    })
+}
+
+/// A connection without a request is closed after this long. Longer than the usual minute of load balancers' own
+/// keep-alive, so that they close first and never send into a connection that is being closed.
+const KEEP_ALIVE: Duration = Duration::from_secs(75);
+
+/// How long the head of a connection's first request may take.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How long a sender may go on sending after it was refused, so that it gets to read the answer.
+const LINGER: Duration = Duration::from_secs(1);
+
+const ADMIN_CONNECTIONS: usize = 256;
+
+/// Connections that the kernel keeps while all threads are busy.
+const BACKLOG: u32 = 1024;
+
+/// A resource that is read.
+fn get<F, Args>(path: &str, handler: F) -> Resource
+where
+    F: Handler<Args>,
+    Args: FromRequest + 'static,
+    F::Output: Responder + 'static,
+{
+    let reads = guard::Any(guard::Get()).or(guard::Head());
+    Resource::new(path)
+        .route(web::route().guard(reads).to(handler))
+        .default_service(web::to(|payload| wrong_method("GET, HEAD", payload)))
+}
+
+/// A resource that does something.
+fn post<F, Args>(path: &str, handler: F) -> Resource
+where
+    F: Handler<Args>,
+    Args: FromRequest + 'static,
+    F::Output: Responder + 'static,
+{
+    Resource::new(path)
+        .route(web::post().to(handler))
+        .default_service(web::to(|payload| wrong_method("POST", payload)))
+}
+
+async fn wrong_method(allow: &'static str, payload: web::Payload) -> HttpResponse {
+    Problem::method_not_allowed(allow).respond_unread(payload)
+}
+
+async fn nowhere(payload: web::Payload) -> HttpResponse {
+    Problem::not_found("there is nothing here").respond_unread(payload)
+}

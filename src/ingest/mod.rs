@@ -1,19 +1,53 @@
 //! Bytes to events: verify, then identify. Pure: the request, the provider, its secrets and `now` go in, events or a
 //! rejection come out. No I/O, no clock, no async, so that every provider is tested without a server.
 
+mod batch;
+mod candidate;
+mod fill;
+mod form;
+mod functions;
+mod handshake;
+mod http_text;
+mod identify;
+mod json;
+mod json_text;
+mod scope;
+mod sign;
+mod time;
+mod url;
+mod vectors;
+mod verify;
+
+pub use http_text::{HttpTextError, OwnedRequest};
+pub use sign::{Bad, SignError, sign};
+pub use vectors::{VectorError, VectorEvent, VectorResult, run_vectors};
+
 use std::{borrow::Cow, fmt};
 
 use jiff::Timestamp;
 
+use self::scope::Scope;
 use crate::{adapters::Provider, domain::RawRequest};
 
 /// Verifies and reads one request.
 ///
 /// # Errors
 /// A [`Rejection`] says why the request is not taken, and with which status it is answered.
-pub fn ingest<'a>(provider: &Provider, request: &RawRequest<'a>, now: Timestamp) -> Result<Ingested<'a>, Rejection> {
-    let _ = (provider, request, now);
-    unimplemented!("the adapter language")
+pub fn ingest<'a>(
+    provider: &Provider,
+    request: &RawRequest<'a>,
+    now: Timestamp,
+) -> Result<Ingested<'a>, Rejection> {
+    let scope = Scope::new(provider, *request, now);
+    if let Some(answer) = handshake::answer(&scope, false)? {
+        return Ok(Ingested::Handshake(answer));
+    }
+    let verified = verify::verify(&scope)?;
+    if let Some(answer) = handshake::answer(&scope, true)? {
+        return Ok(Ingested::Handshake(answer));
+    }
+    let events = identify::identify(&scope)?;
+    Ok(Ingested::Events { events, verified })
 }
 
 /// What a request turned out to be.
@@ -40,7 +74,10 @@ pub struct Verified {
 /// One event as the adapter's selectors read it.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Identified<'a> {
+    /// Unique within the provider: what the sender says, or what the adapter's `key` makes of it.
     pub id: String,
+    /// The sender's own id, where it alone does not tell events apart and `id` is made of more.
+    pub sender_id: Option<String>,
     pub event_type: Option<String>,
     pub occurred_at: Option<Timestamp>,
     pub ordering_key: Option<String>,
@@ -65,11 +102,11 @@ pub enum Rejection {
     MalformedSignature,
     WrongSignature,
     MissingTimestamp,
-    /// The signed time is this many seconds too old.
+    /// The signed time is this many seconds old, which the tolerance does not allow.
     Stale {
         seconds: i64,
     },
-    /// The signed time is this many seconds ahead.
+    /// The signed time is this many seconds ahead, which the tolerance does not allow.
     Future {
         seconds: i64,
     },
@@ -118,13 +155,22 @@ impl fmt::Display for Rejection {
             Self::MalformedSignature => write!(f, "the signature is not of the expected form"),
             Self::WrongSignature => write!(f, "no secret gives this signature for these bytes"),
             Self::MissingTimestamp => write!(f, "the signed time is missing or unreadable"),
-            Self::Stale { seconds } => write!(f, "the signed time is {seconds} s too old"),
-            Self::Future { seconds } => write!(f, "the signed time is {seconds} s in the future"),
-            Self::Handshake { .. } => write!(f, "the ownership challenge was not for this endpoint"),
-            Self::MalformedBody(what) => write!(f, "the body is not what the adapter reads: {what}"),
+            Self::Stale { seconds } => write!(f, "the signed time is too old: {seconds} s"),
+            Self::Future { seconds } => write!(f, "the signed time is too far ahead: {seconds} s"),
+            Self::Handshake { .. } => {
+                write!(f, "the ownership challenge was not for this endpoint")
+            }
+            Self::MalformedBody(what) => {
+                write!(f, "the body is not what the adapter reads: {what}")
+            }
             Self::MissingId => write!(f, "no selector of the adapter found an event id"),
         }
     }
 }
 
 impl std::error::Error for Rejection {}
+
+#[cfg(test)]
+mod suite_tests;
+#[cfg(test)]
+mod tests;

@@ -1,1 +1,87 @@
-//! Being written.
+//! What happens by the clock: short calls to the store, safe to run twice and on two nodes.
+
+mod retention;
+
+use std::{sync::Arc, time::Instant};
+
+use futures_util::future::BoxFuture;
+use tokio::sync::Mutex;
+use tokio_cron_scheduler::{Job, JobScheduler, JobSchedulerError};
+use tokio_util::sync::CancellationToken;
+
+use crate::store::{PurgePolicy, Store, StoreError};
+
+/// What jobs work with.
+#[derive(Clone)]
+pub struct Desk {
+    pub store: Arc<dyn Store>,
+    pub retention: PurgePolicy,
+    /// Cancelled when the process stops; long jobs end at their next step.
+    pub stop: CancellationToken,
+}
+
+/// One line of the timetable.
+struct Entry {
+    name: &'static str,
+    /// Seconds, minutes, hours, day, month, weekday; UTC.
+    cron: &'static str,
+    run: fn(Desk) -> BoxFuture<'static, Result<(), StoreError>>,
+}
+
+/// Everything that happens by the clock. Odd minutes, so that it does not fall together with everyone else's jobs.
+const TIMETABLE: &[Entry] = &[Entry {
+    name: "retention",
+    cron: "0 3/10 * * * *",
+    run: |desk| Box::pin(retention::run(desk)),
+}];
+
+/// The running timetable.
+pub struct Timetable(JobScheduler);
+
+impl Timetable {
+    /// Starts all jobs.
+    ///
+    /// # Errors
+    /// Where the scheduler cannot start.
+    pub async fn start(desk: &Desk) -> Result<Self, JobSchedulerError> {
+        let scheduler = JobScheduler::new().await?;
+        for entry in TIMETABLE {
+            let desk = desk.clone();
+            // A job that is not done when its time comes again is left to finish.
+            let busy = Arc::new(Mutex::new(()));
+            let job = Job::new_async(entry.cron, move |_, _| {
+                let (desk, busy) = (desk.clone(), Arc::clone(&busy));
+                Box::pin(async move {
+                    if let Ok(_guard) = busy.try_lock() {
+                        once(entry, desk).await;
+                    }
+                })
+            })?;
+            scheduler.add(job).await?;
+        }
+        scheduler.start().await?;
+        Ok(Self(scheduler))
+    }
+
+    /// Starts no further job.
+    pub async fn stop(mut self) {
+        if let Err(error) = self.0.shutdown().await {
+            tracing::warn!(%error, "the timetable did not stop cleanly");
+        }
+    }
+}
+
+async fn once(entry: &Entry, desk: Desk) {
+    if desk.stop.is_cancelled() {
+        return;
+    }
+    let started = Instant::now();
+    match (entry.run)(desk).await {
+        Ok(()) => tracing::debug!(
+            job = entry.name,
+            duration_ms = started.elapsed().as_millis() as u64,
+            "job done"
+        ),
+        Err(error) => tracing::warn!(job = entry.name, %error, "job failed; it runs again at its next time"),
+    }
+}

@@ -40,7 +40,8 @@ pub trait Inbox: Send + Sync {
 
 /// The local worker, as the store sees it: takes fresh deliveries without a claim query, while it has room.
 pub trait Handoff: Send + Sync {
-    /// Reserves room for `count` deliveries of `handler`, `bytes` in total. All or nothing; `false`: insert as ready.
+    /// Reserves room for `count` deliveries of `handler`, `bytes` in total, by `NewEvent::size`. All or nothing;
+    /// `false`: insert as ready.
     fn reserve(&self, handler: &str, count: usize, bytes: usize) -> bool;
 
     /// Gives a reservation back: the insert failed, or some events were duplicates.

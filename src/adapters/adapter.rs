@@ -1,0 +1,258 @@
+//! One adapter: its folder, read and checked.
+
+use std::collections::BTreeMap;
+
+use super::{
+    compile::{RuleError, compile},
+    lint,
+    manifest::{Manifest, Sender},
+    rules::Rules,
+};
+use crate::domain::AdapterName;
+
+/// How one kind of sender signs, names and shapes its events.
+#[derive(Debug)]
+pub struct Adapter {
+    pub name: AdapterName,
+    pub(crate) manifest: Manifest,
+    pub(crate) rules: Rules,
+    source: String,
+    samples: BTreeMap<String, Vec<u8>>,
+    vectors: Option<String>,
+}
+
+/// What is wrong with an adapter, and where.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{file}:{line}: {}{message}", key_prefix(.key))]
+pub struct AdapterError {
+    pub file: String,
+    /// From 1.
+    pub line: usize,
+    /// Such as `signature[0].message`; empty where it is the whole file.
+    pub key: String,
+    pub message: String,
+}
+
+fn key_prefix(key: &str) -> String {
+    match key.is_empty() {
+        true => String::new(),
+        false => format!("`{key}`: "),
+    }
+}
+
+/// The files of one folder, not yet read.
+#[derive(Debug)]
+pub(crate) struct Files {
+    folder: String,
+    files: BTreeMap<String, Vec<u8>>,
+}
+
+impl Files {
+    pub(crate) fn new(folder: &str) -> Self {
+        Self {
+            folder: folder.to_owned(),
+            files: BTreeMap::new(),
+        }
+    }
+
+    pub(crate) fn add(&mut self, path: &str, content: Vec<u8>) {
+        self.files.insert(path.to_owned(), content);
+    }
+
+    pub(crate) fn has_manifest(&self) -> bool {
+        self.files.contains_key("adapter.toml")
+    }
+}
+
+impl Adapter {
+    /// Reads an adapter from the text of its `adapter.toml` alone.
+    ///
+    /// # Errors
+    /// [`AdapterError`], with the line and key.
+    pub fn parse(name: &str, manifest: &str) -> Result<Self, AdapterError> {
+        let mut files = Files::new(name);
+        files.add("adapter.toml", manifest.as_bytes().to_vec());
+        Self::load(name, files)
+    }
+
+    /// Reads a folder.
+    pub(crate) fn load(name: &str, mut files: Files) -> Result<Self, AdapterError> {
+        let file = format!("{}/adapter.toml", files.folder);
+        let text = |bytes: Vec<u8>, file: &str| {
+            String::from_utf8(bytes).map_err(|_| AdapterError {
+                file: file.to_owned(),
+                line: 1,
+                key: String::new(),
+                message: "the file is not UTF-8".into(),
+            })
+        };
+        let source = text(
+            files.files.remove("adapter.toml").unwrap_or_default(),
+            &file,
+        )?;
+        let vectors = match files.files.remove("vectors.jsonl") {
+            Some(bytes) => Some(text(bytes, &format!("{}/vectors.jsonl", files.folder))?),
+            None => None,
+        };
+        let samples = files
+            .files
+            .into_iter()
+            .filter_map(|(path, content)| {
+                let name = path.strip_prefix("samples/")?.strip_suffix(".http")?;
+                Some((name.to_owned(), content))
+            })
+            .collect();
+        let manifest = read(&source, &file)?;
+        let rules = compile(&manifest).map_err(|error| locate(error, &source, &file))?;
+        Ok(Self {
+            name: name.into(),
+            manifest,
+            rules,
+            source,
+            samples,
+            vectors,
+        })
+    }
+
+    /// The rules with fields of a provider put over those of the manifest.
+    ///
+    /// # Errors
+    /// A sentence, where the result is no adapter.
+    pub(crate) fn with_overrides(
+        &self,
+        signature: &toml::Table,
+        event: &toml::Table,
+    ) -> Result<Rules, String> {
+        if signature.is_empty() && event.is_empty() {
+            return Ok(self.rules.clone());
+        }
+        let mut table: toml::Table =
+            toml::from_str(&self.source).map_err(|error| error.to_string())?;
+        if let Some(toml::Value::Array(rules)) = table.get_mut("signature") {
+            for rule in rules.iter_mut().filter_map(toml::Value::as_table_mut) {
+                rule.extend(signature.clone());
+            }
+        } else if !signature.is_empty() {
+            let rule = toml::Value::Table(signature.clone());
+            table.insert("signature".into(), toml::Value::Array(vec![rule]));
+            table.remove("verify");
+        }
+        if !event.is_empty() {
+            let selectors = table
+                .entry("event")
+                .or_insert_with(|| toml::Value::Table(toml::Table::new()));
+            if let Some(selectors) = selectors.as_table_mut() {
+                selectors.extend(event.clone());
+            }
+        }
+        // Written out and read again, because only a text has places that messages can name.
+        let merged = toml::to_string(&table).map_err(|error| error.to_string())?;
+        let manifest: Manifest =
+            toml::from_str(&merged).map_err(|error| error.message().to_owned())?;
+        compile(&manifest).map_err(|error| format!("`{}`: {}", error.key, error.message))
+    }
+
+    /// The sender's name, for people.
+    #[must_use]
+    pub fn title(&self) -> &str {
+        &self.manifest.title
+    }
+
+    /// The sender's own page about its webhooks.
+    #[must_use]
+    pub fn docs(&self) -> Option<&str> {
+        self.manifest.docs.as_deref()
+    }
+
+    /// Where the secret is found.
+    #[must_use]
+    pub fn secret_hint(&self) -> Option<&str> {
+        self.manifest.secret.hint.as_deref()
+    }
+
+    /// The shape of a right secret: prefixes, or one of `hex` and `base64`. Empty where nothing is known.
+    #[must_use]
+    pub fn secret_pattern(&self) -> &[String] {
+        let pattern = self.manifest.secret.pattern.as_ref();
+        pattern.map_or(&[], |texts| &texts.get_ref().0)
+    }
+
+    /// What is known of how the sender delivers.
+    #[must_use]
+    pub fn sender(&self) -> &Sender {
+        &self.manifest.sender
+    }
+
+    /// What a person does at the sender, step by step.
+    #[must_use]
+    pub fn setup(&self) -> &[String] {
+        &self.manifest.setup.steps
+    }
+
+    /// What the sender wants to read after an event.
+    #[must_use]
+    pub fn response(&self) -> &crate::ingest::Answer {
+        &self.rules.response
+    }
+
+    /// The names of its signature rules, in order, each with its scheme.
+    pub fn signatures(&self) -> impl Iterator<Item = (&str, &str)> {
+        let tables = self.manifest.signature.iter();
+        self.rules
+            .signatures
+            .iter()
+            .zip(tables)
+            .map(|(rule, table)| (rule.name.as_str(), table.scheme.get_ref().as_str()))
+    }
+
+    /// Sample requests by name.
+    #[must_use]
+    pub fn samples(&self) -> &BTreeMap<String, Vec<u8>> {
+        &self.samples
+    }
+
+    /// The text of `vectors.jsonl`.
+    #[must_use]
+    pub fn vectors(&self) -> Option<&str> {
+        self.vectors.as_deref()
+    }
+
+    /// The text of `adapter.toml`.
+    #[must_use]
+    pub fn source(&self) -> &str {
+        &self.source
+    }
+
+    /// What is allowed but deserves a look.
+    #[must_use]
+    pub fn lint(&self) -> Vec<String> {
+        lint::adapter(self)
+    }
+}
+
+fn read(source: &str, file: &str) -> Result<Manifest, AdapterError> {
+    toml::from_str(source).map_err(|error| AdapterError {
+        file: file.to_owned(),
+        line: line(source, error.span().map_or(0, |span| span.start)),
+        key: String::new(),
+        message: error.message().to_owned(),
+    })
+}
+
+fn locate(error: RuleError, source: &str, file: &str) -> AdapterError {
+    AdapterError {
+        file: file.to_owned(),
+        line: line(source, error.span.start),
+        key: error.key,
+        message: error.message,
+    }
+}
+
+/// The line, from 1, that a byte lies in.
+fn line(source: &str, at: usize) -> usize {
+    1 + source
+        .bytes()
+        .take(at)
+        .filter(|byte| *byte == b'\n')
+        .count()
+}

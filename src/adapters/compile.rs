@@ -1,0 +1,309 @@
+//! From a manifest to rules: every expression is read, every choice is checked, once.
+
+use std::ops::Range;
+
+use jiff::tz::Offset;
+use toml::Spanned;
+
+use super::{
+    compile_signature::signature,
+    expr::{Allowed, Doc, Expr, Parser},
+    manifest::{BatchTable, EventTable, HandshakeTable, Manifest, ResponseTable, Texts},
+    pointers::{Wanted, parse_pointer},
+    rules::{Batch, Handshake, ItemPath, Rules, Selectors},
+    template::{Condition, Part, Template},
+};
+use crate::ingest::Answer;
+
+/// A rule that cannot be understood.
+#[derive(Debug)]
+pub(crate) struct RuleError {
+    /// Where in the manifest, in bytes.
+    pub(crate) span: Range<usize>,
+    pub(crate) key: String,
+    pub(crate) message: String,
+}
+
+pub(crate) type Compiled<T> = Result<T, RuleError>;
+
+/// Compiles all rules of a manifest.
+pub(crate) fn compile(manifest: &Manifest) -> Compiled<Rules> {
+    let mut parser = Parser::default();
+    let verify = verify(manifest)?;
+    let signatures = manifest
+        .signature
+        .iter()
+        .enumerate()
+        .map(|(index, table)| signature(&mut parser, index, table))
+        .collect::<Compiled<Vec<_>>>()?;
+    let event = selectors(&mut parser, &manifest.event, manifest.batch.is_some())?;
+    let batch = match &manifest.batch {
+        Some(table) => Some(batch(&mut parser, table)?),
+        None => None,
+    };
+    let handshakes = manifest
+        .handshake
+        .iter()
+        .enumerate()
+        .map(|(index, table)| handshake(&mut parser, index, table))
+        .collect::<Compiled<Vec<_>>>()?;
+    Ok(Rules {
+        verify,
+        signatures,
+        event,
+        form_field: manifest.body.form_field.clone(),
+        batch,
+        handshakes,
+        response: response(&mut parser, &manifest.response)?,
+        documents: parser.documents,
+    })
+}
+
+fn verify(manifest: &Manifest) -> Compiled<bool> {
+    match &manifest.verify {
+        Some(word) if word.get_ref() == "none" && manifest.signature.is_empty() => Ok(false),
+        Some(word) if word.get_ref() == "none" => fail(
+            word,
+            "verify",
+            "`none` contradicts the `[[signature]]` below it",
+        ),
+        Some(word) => fail(word, "verify", "expected `none`, or no such key"),
+        None if manifest.signature.is_empty() => Err(RuleError {
+            span: 0..0,
+            key: "signature".into(),
+            message: "expected a `[[signature]]` (or `verify = \"none\"`, written out)".into(),
+        }),
+        None => Ok(true),
+    }
+}
+
+fn selectors(parser: &mut Parser, table: &EventTable, item: bool) -> Compiled<Selectors> {
+    let allowed = Allowed {
+        item,
+        request_id: true,
+        ..Allowed::default()
+    };
+    let mut list = |key: &str, texts: &Option<Texts>| -> Compiled<Vec<Template>> {
+        each(texts.as_ref(), &format!("event.{key}"), |text| {
+            parser.selector(text, allowed)
+        })
+    };
+    let mut selectors = Selectors {
+        id: list("id", &table.id)?,
+        key: list("key", &table.key)?,
+        id_reads_json: false,
+        kind: list("type", &table.kind)?,
+        time: list("time", &table.time)?,
+        utc_offset: match &table.utc_offset {
+            Some(text) => utc_offset(text.get_ref())
+                .or_else(|message| fail(text, "event.utc_offset", &message))?,
+            None => Offset::UTC,
+        },
+        ordering: list("ordering", &table.ordering)?,
+    };
+    selectors.id_reads_json = selectors
+        .id
+        .iter()
+        .flat_map(Template::exprs)
+        .any(Expr::reads_json);
+    Ok(selectors)
+}
+
+/// Reads `+05:30`.
+fn utc_offset(text: &str) -> Result<Offset, String> {
+    let read = || {
+        let (hours, minutes) = text.get(1..)?.split_once(':')?;
+        let seconds = hours.parse::<i32>().ok()? * 3600 + minutes.parse::<i32>().ok()? * 60;
+        Offset::from_seconds(if text.starts_with('-') {
+            -seconds
+        } else {
+            seconds
+        })
+        .ok()
+    };
+    let signed = text.starts_with(['+', '-']) && text.len() == 6;
+    read()
+        .filter(|_| signed)
+        .ok_or_else(|| format!("expected an offset such as `-03:00`, found `{text}`"))
+}
+
+fn batch(parser: &mut Parser, table: &BatchTable) -> Compiled<Batch> {
+    Ok(Batch {
+        items: each(Some(&table.items), "batch.items", |text| {
+            item_path(parser, text)
+        })?,
+        when: conditions(
+            parser,
+            table.when.as_ref(),
+            "batch.when",
+            Allowed::default(),
+        )?,
+    })
+}
+
+fn item_path(parser: &mut Parser, text: &str) -> Result<ItemPath, String> {
+    let expected =
+        || format!("expected a path such as `body:/events/*` or `form:field:/*`, found `{text}`");
+    let (doc, pointer) = match text.split_once(":/").ok_or_else(expected)? {
+        ("body", pointer) => (Doc::Body, pointer),
+        (source, pointer) => match source.strip_prefix("form:") {
+            Some(field) if !field.is_empty() => (parser.form(field), pointer),
+            _ => return Err(expected()),
+        },
+    };
+    let tokens = parse_pointer(&format!("/{pointer}"))?;
+    let around = (0..tokens.len())
+        .filter(|at| tokens[*at] == "*")
+        .map(|at| {
+            let known = |(prefix, _): &(Vec<String>, Wanted)| *prefix == tokens[..=at];
+            parser
+                .documents
+                .around
+                .iter()
+                .position(known)
+                .filter(|_| doc == Doc::Body)
+        })
+        .collect();
+    let mut parts = tokens.split(|token| token == "*");
+    let first = parts.next().unwrap_or_default();
+    let steps: Vec<_> = parts.map(Wanted::only).collect();
+    if steps.is_empty() {
+        return Err("expected a `*` for each element of the array".into());
+    }
+    let slot = parser.wanted(doc).add(first);
+    Ok(ItemPath {
+        array: Expr::Json { doc, slot },
+        steps,
+        around,
+    })
+}
+
+fn handshake(parser: &mut Parser, index: usize, table: &HandshakeTable) -> Compiled<Handshake> {
+    let key = |name: &str| format!("handshake[{index}].{name}");
+    let allowed = Allowed {
+        secret: true,
+        hmac: true,
+        ..Allowed::default()
+    };
+    let method = table.method.as_ref().map_or("POST", |text| text.get_ref());
+    if let Some(text) = &table.method
+        && !["GET", "POST", "HEAD"].contains(&method)
+    {
+        return fail(text, &key("method"), "expected GET, POST or HEAD");
+    }
+    if table.when.is_none() && method != "HEAD" {
+        return Err(RuleError {
+            span: table.body.as_ref().map_or(0..0, Spanned::span),
+            key: key("when"),
+            message: "expected the conditions that make a request a handshake".into(),
+        });
+    }
+    let mut template = |name: &str, text: &Spanned<String>| {
+        parser
+            .template(text.get_ref(), allowed)
+            .or_else(|message| fail(text, &key(name), &message))
+    };
+    let body = match &table.body {
+        Some(text) => template("body", text)?,
+        None => Template::default(),
+    };
+    let headers = table
+        .headers
+        .iter()
+        .map(|(name, text)| Ok((name.clone(), template(&format!("headers.{name}"), text)?)))
+        .collect::<Compiled<Vec<_>>>()?;
+    Ok(Handshake {
+        method: method.to_owned(),
+        when: conditions(parser, table.when.as_ref(), &key("when"), allowed)?,
+        require: conditions(parser, table.require.as_ref(), &key("require"), allowed)?,
+        signed: table.signed.unwrap_or(method == "POST"),
+        status: status(table.status.as_ref(), &key("status"), 200)?,
+        content_type: table
+            .content_type
+            .clone()
+            .unwrap_or_else(|| "text/plain".into()),
+        body,
+        headers,
+        refuse: status(table.refuse.as_ref(), &key("refuse"), 401)?,
+    })
+}
+
+fn response(parser: &mut Parser, table: &ResponseTable) -> Compiled<Answer> {
+    let written = match &table.body {
+        Some(text) => Some(
+            fixed_text(parser, text).or_else(|message| fail(text, "response.body", &message))?,
+        ),
+        None => None,
+    };
+    let json = table.body.is_none() && table.content_type.is_none() && table.status.is_none();
+    Ok(Answer {
+        status: status(table.status.as_ref(), "response.status", 200)?,
+        content_type: match (&table.content_type, json) {
+            (Some(content_type), _) => content_type.clone(),
+            (None, true) => "application/json".into(),
+            (None, false) => "text/plain".into(),
+        },
+        headers: table.headers.clone().into_iter().collect(),
+        body: match (written, json) {
+            (Some(body), _) => body.into_bytes(),
+            (None, true) => br#"{"received":true}"#.to_vec(),
+            (None, false) => Vec::new(),
+        },
+    })
+}
+
+/// A template without expressions.
+fn fixed_text(parser: &mut Parser, text: &Spanned<String>) -> Result<String, String> {
+    let template = parser.template(text.get_ref(), Allowed::default())?;
+    match template.0.as_slice() {
+        [] => Ok(String::new()),
+        [Part::Literal(text)] => Ok(text.clone()),
+        _ => Err(
+            "the answer to an event is a fixed text (a literal brace or bracket is doubled)".into(),
+        ),
+    }
+}
+
+fn status(value: Option<&Spanned<u16>>, key: &str, default: u16) -> Compiled<u16> {
+    match value {
+        None => Ok(default),
+        Some(value) if (200..600).contains(value.get_ref()) => Ok(*value.get_ref()),
+        Some(value) => fail(value, key, "expected a status from 200 to 599"),
+    }
+}
+
+/// Reads conditions; none where the key is absent.
+pub(crate) fn conditions(
+    parser: &mut Parser,
+    texts: Option<&Texts>,
+    key: &str,
+    allowed: Allowed<'_>,
+) -> Compiled<Vec<Condition>> {
+    each(texts, key, |text| parser.condition(text, allowed))
+}
+
+/// Reads each text of a list.
+pub(crate) fn each<T>(
+    texts: Option<&Texts>,
+    key: &str,
+    mut read: impl FnMut(&str) -> Result<T, String>,
+) -> Compiled<Vec<T>> {
+    let Some(texts) = texts else {
+        return Ok(Vec::new());
+    };
+    texts
+        .get_ref()
+        .0
+        .iter()
+        .map(|text| read(text).or_else(|message| fail(texts, key, &message)))
+        .collect()
+}
+
+/// An error at a place of the manifest.
+pub(crate) fn fail<T, U>(at: &Spanned<U>, key: &str, message: &str) -> Compiled<T> {
+    Err(RuleError {
+        span: at.span(),
+        key: key.to_owned(),
+        message: message.to_owned(),
+    })
+}

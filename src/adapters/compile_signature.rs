@@ -1,0 +1,262 @@
+//! One `[[signature]]` table, compiled.
+
+use super::{
+    compile::{Compiled, RuleError, conditions, each, fail},
+    expr::{Allowed, Expr, Parser},
+    manifest::{SignatureTable, Text},
+    pattern::Pattern,
+    rules::{Encoding, Hash, KeyKind, Scheme, Signature, TimeFormat},
+    template::{Part, Template},
+};
+
+const SCHEMES: [(&str, Scheme); 9] = [
+    ("hmac-sha1", Scheme::Hmac(Hash::Sha1)),
+    ("hmac-sha256", Scheme::Hmac(Hash::Sha256)),
+    ("hmac-sha384", Scheme::Hmac(Hash::Sha384)),
+    ("hmac-sha512", Scheme::Hmac(Hash::Sha512)),
+    ("sha1", Scheme::Hash(Hash::Sha1)),
+    ("sha256", Scheme::Hash(Hash::Sha256)),
+    ("sha512", Scheme::Hash(Hash::Sha512)),
+    ("token", Scheme::Token),
+    ("basic", Scheme::Basic),
+];
+
+const ENCODINGS: [(&str, Encoding); 3] = [
+    ("hex", Encoding::Hex),
+    ("base64", Encoding::Base64),
+    ("base64url", Encoding::Base64Url),
+];
+
+const KEYS: [(&str, KeyKind); 4] = [
+    ("raw", KeyKind::Raw),
+    ("hex", KeyKind::Hex),
+    ("base64", KeyKind::Base64),
+    ("whsec", KeyKind::Whsec),
+];
+
+const TIMES: [(&str, TimeFormat); 4] = [
+    ("unix", TimeFormat::Unix),
+    ("unix-ms", TimeFormat::UnixMs),
+    ("rfc3339", TimeFormat::Rfc3339),
+    ("auto", TimeFormat::Auto),
+];
+
+/// Compiles one table.
+pub(crate) fn signature(
+    parser: &mut Parser,
+    index: usize,
+    table: &SignatureTable,
+) -> Compiled<Signature> {
+    let key = |name: &str| format!("signature[{index}].{name}");
+    let scheme = one_of(Some(&table.scheme), &key("scheme"), &SCHEMES, Scheme::Token)?;
+    unused_keys(table, scheme, &key)?;
+
+    let base = Allowed {
+        item: table.each,
+        ..Allowed::default()
+    };
+    let format = patterns(table, &key)?;
+    let timestamp = match &table.timestamp {
+        Some(text) => Some(
+            parser
+                .expr(text.get_ref(), base)
+                .or_else(|message| fail(text, &key("timestamp"), &message))?,
+        ),
+        None => None,
+    };
+    let mut captures: Vec<String> = format
+        .iter()
+        .flat_map(Pattern::names)
+        .filter(|name| *name != "signature")
+        .map(str::to_owned)
+        .collect();
+    if timestamp.is_some() && !captures.iter().any(|name| name == "timestamp") {
+        captures.push("timestamp".into());
+    }
+    let mut sources = each(table.source.as_ref(), &key("source"), |text| {
+        parser.expr(text, base)
+    })?;
+    if sources.is_empty() && scheme == Scheme::Basic {
+        sources.push(Expr::Header("Authorization".into()));
+    }
+    if sources.is_empty() {
+        return fail(
+            &table.scheme,
+            &key("source"),
+            "expected where the signature is found, such as `header:X-Signature`",
+        );
+    }
+    let signature = Signature {
+        name: table
+            .name
+            .clone()
+            .unwrap_or_else(|| table.scheme.get_ref().clone()),
+        scheme,
+        sources,
+        format,
+        list: table.list.as_ref().map(|text| text.get_ref().clone()),
+        encoding: one_of(
+            table.encoding.as_ref(),
+            &key("encoding"),
+            &ENCODINGS,
+            Encoding::Hex,
+        )?,
+        message: message(parser, table, scheme, &captures, &key)?,
+        key: one_of(table.key.as_ref(), &key("key"), &KEYS, KeyKind::Raw)?,
+        timestamp,
+        timestamp_format: one_of(
+            table.timestamp_format.as_ref(),
+            &key("timestamp_format"),
+            &TIMES,
+            TimeFormat::Unix,
+        )?,
+        tolerance: match &table.tolerance {
+            Some(text) => tolerance(text.get_ref())
+                .or_else(|message| fail(text, &key("tolerance"), &message))?,
+            None => None,
+        },
+        each: table.each,
+        when: conditions(
+            parser,
+            table.when.as_ref(),
+            &key("when"),
+            Allowed::default(),
+        )?,
+    };
+    check_time(table, &signature, &key)?;
+    Ok(signature)
+}
+
+/// Reads `5m`, `90s`, `1h`, `2d` or `none` (`None`), in seconds.
+///
+/// # Errors
+/// A sentence, where the text is none of these.
+pub(crate) fn tolerance(text: &str) -> Result<Option<i64>, String> {
+    if text == "none" {
+        return Ok(None);
+    }
+    let expected =
+        || format!("expected a duration such as `30s`, `5m`, `1h`, or `none`, found `{text}`");
+    let at = text
+        .find(|c: char| !c.is_ascii_digit())
+        .ok_or_else(expected)?;
+    let number: i64 = text[..at].parse().map_err(|_| expected())?;
+    let unit = match &text[at..] {
+        "s" => 1,
+        "m" => 60,
+        "h" => 3600,
+        "d" => 86_400,
+        _ => return Err(expected()),
+    };
+    let seconds = number
+        .checked_mul(unit)
+        .filter(|seconds| (1..=366 * 86_400).contains(seconds));
+    seconds.map(Some).ok_or_else(expected)
+}
+
+fn patterns(table: &SignatureTable, key: &impl Fn(&str) -> String) -> Compiled<Vec<Pattern>> {
+    let mut format = each(table.format.as_ref(), &key("format"), Pattern::parse)?;
+    if format.is_empty() {
+        format.push(Pattern::signature());
+    }
+    let some = format
+        .iter()
+        .any(|pattern| pattern.names().any(|name| name == "signature"));
+    match (&table.format, some) {
+        (Some(text), false) => fail(text, &key("format"), "expected `{signature}` in it"),
+        _ => Ok(format),
+    }
+}
+
+fn message(
+    parser: &mut Parser,
+    table: &SignatureTable,
+    scheme: Scheme,
+    captures: &[String],
+    key: &impl Fn(&str) -> String,
+) -> Compiled<Template> {
+    let allowed = Allowed {
+        captures,
+        secret: matches!(scheme, Scheme::Hash(_)),
+        item: table.each,
+        ..Allowed::default()
+    };
+    let message = match &table.message {
+        Some(text) => parser
+            .template(text.get_ref(), allowed)
+            .or_else(|message| fail(text, &key("message"), &message))?,
+        None => Template(vec![Part::Value(Expr::Body)]),
+    };
+    if matches!(scheme, Scheme::Hash(_)) && !message.uses(&Expr::Secret) {
+        let expected = "expected `{secret}` in it: a hash without a secret proves nothing";
+        return match &table.message {
+            Some(text) => fail(text, &key("message"), expected),
+            None => fail(&table.scheme, &key("message"), expected),
+        };
+    }
+    Ok(message)
+}
+
+/// Keys that a scheme does not look at are mistakes, not decoration.
+fn unused_keys(
+    table: &SignatureTable,
+    scheme: Scheme,
+    key: &impl Fn(&str) -> String,
+) -> Compiled<()> {
+    if !matches!(scheme, Scheme::Token | Scheme::Basic) {
+        return Ok(());
+    }
+    let texts: [(&str, &Option<Text>); 4] = [
+        ("message", &table.message),
+        ("key", &table.key),
+        ("encoding", &table.encoding),
+        ("tolerance", &table.tolerance),
+    ];
+    for (name, text) in texts {
+        if let Some(text) = text {
+            return fail(
+                text,
+                &key(name),
+                "this scheme signs nothing, so it has no such key",
+            );
+        }
+    }
+    Ok(())
+}
+
+fn check_time(
+    table: &SignatureTable,
+    signature: &Signature,
+    key: &impl Fn(&str) -> String,
+) -> Compiled<()> {
+    let has_time = signature.timestamp.is_some() || signature.captures_time();
+    match &table.tolerance {
+        Some(text) if signature.tolerance.is_some() && !has_time => fail(
+            text,
+            &key("tolerance"),
+            "expected a time to judge: `{timestamp}` in `format`, or a `timestamp` expression",
+        ),
+        _ => Ok(()),
+    }
+}
+
+fn one_of<T: Copy, const N: usize>(
+    text: Option<&Text>,
+    key: &str,
+    known: &[(&str, T); N],
+    default: T,
+) -> Compiled<T> {
+    let Some(text) = text else {
+        return Ok(default);
+    };
+    let choice = known.iter().find(|(name, _)| name == text.get_ref());
+    choice.map(|(_, value)| *value).ok_or_else(|| RuleError {
+        span: text.span(),
+        key: key.to_owned(),
+        message: format!(
+            "`{}` is not known; one of {}",
+            text.get_ref(),
+            known.map(|(name, _)| name).join(", ")
+        ),
+    })
+}

@@ -1,0 +1,115 @@
+//! What is allowed but deserves a look.
+
+use secrecy::ExposeSecret as _;
+
+use super::{
+    adapter::Adapter,
+    expr::Expr,
+    provider::ProviderSpec,
+    rules::{Rules, Scheme},
+};
+
+/// Warnings about an adapter, for `providers check`.
+pub(crate) fn adapter(adapter: &Adapter) -> Vec<String> {
+    let rules = &adapter.rules;
+    let mut warnings = Vec::new();
+    let mut warn = |holds: bool, text: &str| {
+        if holds {
+            warnings.push(text.to_owned());
+        }
+    };
+    warn(
+        adapter.docs().is_none(),
+        "`docs` is missing: cite the sender's own page",
+    );
+    warn(
+        adapter
+            .docs()
+            .is_some_and(|url| !url.starts_with("https://")),
+        "`docs` is no https URL",
+    );
+    warn(
+        adapter.samples().is_empty(),
+        "no samples: `trigger` has nothing to send",
+    );
+    warn(
+        adapter.vectors().is_none(),
+        "no vectors: nothing shows that the rules are right",
+    );
+    warn(
+        rules.event.id.is_empty(),
+        "`event.id` is missing: every request will be answered 400",
+    );
+    warn(rules.event.kind.is_empty(), "`event.type` is missing");
+    warn(
+        !rules.verify,
+        "`verify = \"none\"`: anyone who knows the URL can send",
+    );
+    warn(
+        rules.verify && adapter.secret_hint().is_none(),
+        "`secret.hint` is missing: where is the secret found?",
+    );
+    for rule in &rules.signatures {
+        let timed = rule.timestamp.is_some() || rule.captures_time();
+        if timed && rule.tolerance.is_none() {
+            let written = adapter
+                .manifest
+                .signature
+                .iter()
+                .any(|table| table.tolerance.is_some());
+            if !written {
+                warnings.push(format!(
+                    "signature `{}` has a time but no `tolerance`",
+                    rule.name
+                ));
+            }
+        }
+        if matches!(rule.scheme, Scheme::Hmac(_)) && rule.message.exprs().is_empty() {
+            warnings.push(format!(
+                "signature `{}` signs the same text each time",
+                rule.name
+            ));
+        }
+    }
+    warnings
+}
+
+/// Warnings about a registered provider.
+pub(crate) fn provider(spec: &ProviderSpec, adapter: &Adapter, rules: &Rules) -> Vec<String> {
+    let mut warnings = Vec::new();
+    if !rules.verify {
+        warnings.push("`verify = \"none\"`: anyone who knows the URL can send".to_owned());
+    }
+    for (index, secret) in spec.secrets.iter().enumerate() {
+        let text = secret.expose_secret();
+        let number = index + 1;
+        if text.trim() != text {
+            warnings.push(format!("secret {number} begins or ends with white space"));
+        }
+        if let Some(shape) = misses_shape(text, adapter.secret_pattern()) {
+            warnings.push(format!(
+                "secret {number} does not look like one of {}: expected {shape}",
+                adapter.title()
+            ));
+        }
+    }
+    if spec.public_url.is_empty()
+        && rules
+            .signatures
+            .iter()
+            .any(|rule| rule.message.uses(&Expr::Url))
+    {
+        warnings.push("the sender signs the URL, and `public_url` is not set".to_owned());
+    }
+    warnings
+}
+
+/// What the shape should be, where a secret has not got it.
+fn misses_shape(secret: &str, pattern: &[String]) -> Option<String> {
+    let fits = |shape: &String| match shape.as_str() {
+        "hex" => secret.len() % 2 == 0 && secret.bytes().all(|b| b.is_ascii_hexdigit()),
+        "base64" => super::keys::is_base64(secret),
+        prefix => secret.starts_with(prefix),
+    };
+    (!pattern.is_empty() && !pattern.iter().any(fits)).then(|| pattern.join(" or "))
+}

@@ -1,0 +1,170 @@
+//! `adapter.toml` as it is written. Nothing is understood here yet, beyond which keys there are.
+
+use std::{collections::BTreeMap, fmt};
+
+use serde::{Deserialize, Deserializer, de};
+use toml::Spanned;
+
+/// A text that remembers where it stands, for messages.
+pub(crate) type Text = Spanned<String>;
+/// One text or a list of them.
+pub(crate) type Texts = Spanned<OneOrMany>;
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Manifest {
+    pub(crate) title: String,
+    pub(crate) docs: Option<String>,
+    pub(crate) verify: Option<Text>,
+    #[serde(default)]
+    pub(crate) signature: Vec<SignatureTable>,
+    #[serde(default)]
+    pub(crate) event: EventTable,
+    #[serde(default)]
+    pub(crate) body: BodyTable,
+    pub(crate) batch: Option<BatchTable>,
+    #[serde(default)]
+    pub(crate) handshake: Vec<HandshakeTable>,
+    #[serde(default)]
+    pub(crate) response: ResponseTable,
+    #[serde(default)]
+    pub(crate) secret: SecretTable,
+    #[serde(default)]
+    pub(crate) sender: Sender,
+    #[serde(default)]
+    pub(crate) setup: SetupTable,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SignatureTable {
+    pub(crate) name: Option<String>,
+    pub(crate) scheme: Text,
+    pub(crate) source: Option<Texts>,
+    pub(crate) format: Option<Texts>,
+    pub(crate) list: Option<Text>,
+    pub(crate) encoding: Option<Text>,
+    pub(crate) message: Option<Text>,
+    pub(crate) key: Option<Text>,
+    pub(crate) timestamp: Option<Text>,
+    pub(crate) timestamp_format: Option<Text>,
+    pub(crate) tolerance: Option<Text>,
+    pub(crate) when: Option<Texts>,
+    #[serde(default)]
+    pub(crate) each: bool,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct EventTable {
+    pub(crate) id: Option<Texts>,
+    pub(crate) key: Option<Texts>,
+    #[serde(rename = "type")]
+    pub(crate) kind: Option<Texts>,
+    pub(crate) time: Option<Texts>,
+    pub(crate) utc_offset: Option<Text>,
+    pub(crate) ordering: Option<Texts>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct BodyTable {
+    pub(crate) form_field: Option<String>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct BatchTable {
+    pub(crate) items: Texts,
+    pub(crate) when: Option<Texts>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct HandshakeTable {
+    pub(crate) method: Option<Text>,
+    pub(crate) when: Option<Texts>,
+    pub(crate) require: Option<Texts>,
+    pub(crate) signed: Option<bool>,
+    pub(crate) status: Option<Spanned<u16>>,
+    pub(crate) content_type: Option<String>,
+    pub(crate) body: Option<Text>,
+    #[serde(default)]
+    pub(crate) headers: BTreeMap<String, Text>,
+    pub(crate) refuse: Option<Spanned<u16>>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ResponseTable {
+    pub(crate) status: Option<Spanned<u16>>,
+    pub(crate) content_type: Option<String>,
+    pub(crate) body: Option<Text>,
+    #[serde(default)]
+    pub(crate) headers: BTreeMap<String, String>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SecretTable {
+    pub(crate) hint: Option<String>,
+    pub(crate) pattern: Option<Texts>,
+}
+
+/// What is known of how the sender delivers, as text for people.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, serde::Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Sender {
+    /// Which answers it takes as received, such as `2xx`.
+    pub success: Option<String>,
+    /// How long it waits for the answer.
+    pub timeout: Option<String>,
+    /// When and how often it tries again.
+    pub retries: Option<String>,
+    /// What makes it stop sending.
+    pub disables: Option<String>,
+    /// `manual` where only a person redelivers.
+    pub redelivers: Option<String>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SetupTable {
+    #[serde(default)]
+    pub(crate) steps: Vec<String>,
+}
+
+/// One text, or a list.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct OneOrMany(pub(crate) Vec<String>);
+
+impl<'de> Deserialize<'de> for OneOrMany {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+
+        impl<'de> de::Visitor<'de> for Visitor {
+            type Value = OneOrMany;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string or a list of strings")
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<OneOrMany, E> {
+                Ok(OneOrMany(vec![text.to_owned()]))
+            }
+
+            fn visit_seq<A: de::SeqAccess<'de>>(self, mut list: A) -> Result<OneOrMany, A::Error> {
+                let mut texts = Vec::new();
+                while let Some(text) = list.next_element()? {
+                    texts.push(text);
+                }
+                if texts.is_empty() {
+                    return Err(de::Error::custom("the list is empty"));
+                }
+                Ok(OneOrMany(texts))
+            }
+        }
+
+        deserializer.deserialize_any(Visitor)
+    }
+}

@@ -1,0 +1,219 @@
+//! The composition root: builds every part from the configuration and alone knows them all. One token stops everything,
+//! in the order in which nothing is lost: no new requests, then no requests, then no work, then no store.
+
+mod plan;
+
+use std::{net::SocketAddr, sync::Arc, time::Duration};
+
+use anyhow::Context as _;
+use metrics_exporter_prometheus::PrometheusHandle;
+use secrecy::ExposeSecret as _;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    config::{Config, Retention},
+    http,
+    schedule::{Desk, Timetable},
+    store::{self, PurgePolicy, Store},
+    worker::{self, Worker},
+};
+
+pub use plan::{DEFAULT_HANDLER, FIRST_PROVIDER, Plan, plan, registry};
+
+/// Which parts run in this process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Role {
+    #[default]
+    All,
+    /// Takes webhooks in and stores them; another process runs the handlers.
+    Ingest,
+    /// Runs the handlers; takes no webhooks in.
+    Worker,
+}
+
+/// How to start.
+#[derive(Debug, Clone, Copy)]
+pub struct Start {
+    pub role: Role,
+    /// Bring the schema up to date first.
+    pub migrate: bool,
+}
+
+/// Everything, while it runs.
+pub struct Running {
+    /// Where webhooks come in; `None` for [`Role::Worker`].
+    pub public: Option<SocketAddr>,
+    pub admin: SocketAddr,
+    pub store: Arc<dyn Store>,
+    stop: CancellationToken,
+    deadline: Duration,
+    servers: JoinHandle<std::io::Result<()>>,
+    worker: Option<(CancellationToken, JoinHandle<()>)>,
+    timetable: Option<Timetable>,
+}
+
+/// Starts every part that the role asks for. When this returns, webhooks are taken.
+///
+/// # Errors
+/// The store cannot be opened, an address cannot be bound, or the timetable cannot start.
+pub async fn start(
+    config: &Config,
+    plan: Plan,
+    start: Start,
+    prometheus: Option<PrometheusHandle>,
+) -> anyhow::Result<Running> {
+    let stop = CancellationToken::new();
+    let deadline = config.server.shutdown_timeout;
+    let shown = config.store.redacted();
+    let options = store::Options {
+        migrate: start.migrate,
+        ..store::Options::default()
+    };
+    let store = store::open(config.store.url.expose_secret(), options)
+        .await
+        .with_context(|| format!("cannot open the store {shown}"))?;
+
+    let handlers = plan.routes.iter().map(|route| Arc::clone(&route.name)).collect();
+    let worker = (start.role != Role::Ingest).then(|| {
+        let settings = worker::Settings {
+            concurrency: config.worker.concurrency,
+            lease: config.worker.lease,
+            drain: deadline.mul_f64(0.5),
+            ..worker::Settings::default()
+        };
+        Worker::new(Arc::clone(&store), plan.routes, settings)
+    });
+    if let Some(worker) = &worker {
+        store.set_handoff(worker.handoff());
+    }
+    let router = plan.router;
+    let services = http::Services {
+        store: Arc::clone(&store),
+        providers: Arc::new(http::Providers::new(plan.providers)),
+        router: Arc::new(move |provider, adapter, event_type| router.routes(provider, adapter, event_type)),
+        handlers,
+        prometheus: prometheus.clone(),
+    };
+    let servers = http::start(http_settings(config, start.role), services, stop.clone())
+        .with_context(|| format!("cannot listen on {} and {}", config.server.listen, config.admin.listen))?;
+    let (public, admin) = (servers.public, servers.admin);
+
+    let worker = worker.map(|worker| {
+        let stop = CancellationToken::new();
+        let token = stop.clone();
+        (stop, tokio::spawn(async move { worker.run(token).await }))
+    });
+    let timetable = match start.role {
+        Role::Ingest => None,
+        Role::All | Role::Worker => {
+            let desk = Desk {
+                store: Arc::clone(&store),
+                retention: purge_policy(&config.retention),
+                stop: stop.clone(),
+            };
+            Some(Timetable::start(&desk).await.context("cannot start the timetable")?)
+        }
+    };
+    if let Some(prometheus) = prometheus {
+        tokio::spawn(upkeep(prometheus, stop.clone()));
+    }
+    Ok(Running {
+        public: (start.role != Role::Worker).then_some(public),
+        admin,
+        store,
+        stop,
+        deadline,
+        servers: tokio::spawn(servers.stopped()),
+        worker,
+        timetable,
+    })
+}
+
+impl Running {
+    /// Cancel it to stop everything.
+    #[must_use]
+    pub fn stopper(&self) -> CancellationToken {
+        self.stop.clone()
+    }
+
+    /// Resolves when everything has stopped, because it was told to or because a server failed.
+    ///
+    /// # Errors
+    /// What made a server fail, or that the deadline passed. Nothing acknowledged is lost in either case.
+    pub async fn stopped(mut self) -> anyhow::Result<()> {
+        let early = tokio::select! {
+            () = self.stop.cancelled() => None,
+            ended = &mut self.servers => Some(ended),
+        };
+        self.stop.cancel();
+        let deadline = self.deadline;
+        let served = tokio::time::timeout(deadline, self.wind_down(early))
+            .await
+            .with_context(|| {
+                let seconds = deadline.as_secs();
+                format!("the shutdown took longer than {seconds} s and was cut off; leases end by themselves")
+            })?;
+        served.context("a server failed")
+    }
+
+    async fn wind_down(
+        self,
+        early: Option<Result<std::io::Result<()>, tokio::task::JoinError>>,
+    ) -> std::io::Result<()> {
+        let served = match early {
+            Some(ended) => ended,
+            None => self.servers.await,
+        };
+        tracing::debug!("all requests are answered");
+        if let Some((stop, worker)) = self.worker {
+            stop.cancel();
+            if let Err(error) = worker.await {
+                tracing::error!(%error, "the worker ended badly; its leases will end");
+            }
+            tracing::debug!("the worker has stopped");
+        }
+        if let Some(timetable) = self.timetable {
+            timetable.stop().await;
+        }
+        self.store.close().await;
+        served.map_err(std::io::Error::other)?
+    }
+}
+
+fn http_settings(config: &Config, _role: Role) -> http::Settings {
+    let mut settings = http::Settings {
+        listen: config.server.listen,
+        admin_listen: config.admin.listen,
+        admin_token: config.admin.token.clone(),
+        body_timeout: config.server.body_timeout,
+        trusted_proxies: config.server.trusted_proxies.clone(),
+        shutdown_timeout: config.server.shutdown_timeout.mul_f64(0.4),
+        ..http::Settings::default()
+    };
+    if config.server.workers > 0 {
+        settings.workers = config.server.workers;
+    }
+    settings
+}
+
+/// What retention removes.
+#[must_use]
+pub fn purge_policy(retention: &Retention) -> PurgePolicy {
+    PurgePolicy {
+        done: retention.done,
+        failed: retention.failed,
+        dedupe: retention.dedupe,
+    }
+}
+
+/// Histograms gather their samples until they are drained; a scraper that stays away must not make them grow.
+async fn upkeep(prometheus: PrometheusHandle, stop: CancellationToken) {
+    let mut every = tokio::time::interval(Duration::from_secs(5));
+    loop {
+        tokio::select! {
+            _ = every.tick() => prometheus.run_upkeep(),
+            () = stop.cancelled() => return,
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! What a configuration amounts to, before anything is opened or bound: adapters, providers and handlers made ready.
+//! `check` stops here; a start goes on.
+
+use std::{path::Path, sync::Arc};
+
+use crate::{
+    adapters::{Provider, ProviderError, Registry, RegistryError},
+    config::{Config, ConfigError, Problem},
+    handlers::{self, HandlerError, HandlerSpec, Route, Router},
+    telemetry,
+};
+
+/// The handler that prints every event, used where none is configured.
+pub const DEFAULT_HANDLER: &str = "log";
+
+/// What a newcomer adds to the file first.
+pub const FIRST_PROVIDER: &str = "    [[provider]]\n    name = \"stripe\"\n    secrets = [\"env:STRIPE_SECRET\"]";
+
+/// The parts, ready to run.
+pub struct Plan {
+    pub registry: Registry,
+    pub providers: Vec<Arc<Provider>>,
+    pub routes: Vec<Route>,
+    pub router: Router,
+    /// What is allowed but deserves a look, beyond the configuration's own warnings.
+    pub warnings: Vec<Problem>,
+}
+
+/// The adapters of the binary, and those of a folder that adds to them.
+///
+/// # Errors
+/// A folder that cannot be read, or an adapter that is wrong.
+pub fn registry(folder: Option<&Path>) -> Result<Registry, RegistryError> {
+    match folder {
+        Some(folder) => Registry::with_dir(folder),
+        None => Registry::embedded(),
+    }
+}
+
+/// Makes providers and handlers ready.
+///
+/// # Errors
+/// Everything that keeps them from working, with its place in the configuration.
+pub fn plan(config: &Config, adapters: Option<&Path>) -> Result<Plan, ConfigError> {
+    let registry = registry(adapters).map_err(|error| {
+        let place = adapters.map_or_else(|| "adapters".to_owned(), |folder| folder.display().to_string());
+        ConfigError(vec![Problem {
+            place,
+            key: String::new(),
+            message: chain(&error),
+        }])
+    })?;
+    let mut problems = Vec::new();
+    let mut warnings = Vec::new();
+    if let Err(error) = telemetry::filter(&config.log.level) {
+        problems.push(config.problem("log.level", error.to_string()));
+    }
+    let mut providers = Vec::with_capacity(config.providers.len());
+    for (index, provider) in config.providers.iter().enumerate() {
+        let path = format!("provider[{index}]");
+        match Provider::new(provider.spec.clone(), &registry) {
+            Ok(provider) => {
+                warnings.extend(provider.warnings().iter().map(|text| config.problem(&path, text)));
+                providers.push(Arc::new(provider));
+            }
+            Err(error) => problems.push(provider_problem(config, &path, &error)),
+        }
+    }
+    match ready_handlers(config) {
+        Ok((routes, router)) if problems.is_empty() => Ok(Plan {
+            registry,
+            providers,
+            routes,
+            router,
+            warnings,
+        }),
+        Ok(_) => Err(ConfigError(problems)),
+        Err(error) => {
+            problems.push(handler_problem(config, &error));
+            Err(ConfigError(problems))
+        }
+    }
+}
+
+fn ready_handlers(config: &Config) -> Result<(Vec<Route>, Router), HandlerError> {
+    let default;
+    let specs: &[HandlerSpec] = if config.handlers.is_empty() {
+        default = [log_everything()?];
+        &default
+    } else {
+        &config.handlers
+    };
+    let folder = config.folder();
+    let environment = config.environment.pairs();
+    let context = handlers::Context {
+        base: &folder,
+        environment: &environment,
+        resolve: &|reference| config.resolve(reference),
+    };
+    Ok((handlers::build(specs, &context)?, Router::new(specs)?))
+}
+
+fn log_everything() -> Result<HandlerSpec, HandlerError> {
+    let text = format!("name = \"{DEFAULT_HANDLER}\"\nkind = \"log\"\nevents = [\"*\"]\n");
+    toml::from_str(&text).map_err(|error| HandlerError {
+        handler: DEFAULT_HANDLER.to_owned(),
+        problem: error.message().to_owned(),
+    })
+}
+
+fn provider_problem(config: &Config, path: &str, error: &ProviderError) -> Problem {
+    let key = match error {
+        ProviderError::UnknownAdapter { .. } => "adapter".to_owned(),
+        ProviderError::NoSecret { .. } => "secrets".to_owned(),
+        ProviderError::Secret { number, .. } => format!("secrets[{}]", number.saturating_sub(1)),
+        ProviderError::Setting { key, .. } if !key.contains(',') => key.clone(),
+        ProviderError::Setting { .. } => "signature".to_owned(),
+        _ => "name".to_owned(),
+    };
+    let text = chain(error);
+    // The place says which provider it is.
+    let message = match text.strip_prefix("provider `").and_then(|rest| rest.split_once("`: ")) {
+        Some((_, message)) => message.to_owned(),
+        None => text,
+    };
+    config.problem(&format!("{path}.{key}"), message)
+}
+
+fn handler_problem(config: &Config, error: &HandlerError) -> Problem {
+    let index = config.handlers.iter().position(|spec| spec.name == error.handler);
+    let key = error
+        .problem
+        .strip_prefix('`')
+        .and_then(|rest| rest.split_once('`'))
+        .map(|(key, _)| key);
+    let path = match (index, key) {
+        (Some(index), Some(key)) => format!("handler[{index}].{key}"),
+        (Some(index), None) => format!("handler[{index}]"),
+        (None, _) => "handler".to_owned(),
+    };
+    config.problem(&path, error.problem.clone())
+}
+
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    text
+}

@@ -1,0 +1,118 @@
+//! `cerca check`: validates everything that a start would, without opening the store or a port.
+
+use std::process::ExitCode;
+
+use comfy_table::Color;
+use serde_json::json;
+
+use super::{
+    context::Context,
+    output::{code, table},
+};
+use crate::{
+    app::{self, Plan},
+    config::{Config, ConfigError, Environment, Problem},
+};
+
+pub(super) fn run(context: &Context) -> anyhow::Result<ExitCode> {
+    let out = context.out;
+    let checked = Config::load(context.global.config.as_deref(), &Environment::of_process()).and_then(|config| {
+        let plan = app::plan(&config, context.global.adapters.as_deref())?;
+        Ok((config, plan))
+    });
+    match checked {
+        Err(ConfigError(problems)) => {
+            for problem in &problems {
+                if out.json {
+                    out.object(&problem_json("error", problem))?;
+                } else {
+                    out.line(format!("{} {problem}", out.paint(Color::Red, "error:")))?;
+                }
+            }
+            Ok(code(false))
+        }
+        Ok((config, plan)) if out.json => as_json(context, &config, &plan),
+        Ok((config, plan)) => as_text(context, &config, &plan),
+    }
+}
+
+fn as_json(context: &Context, config: &Config, plan: &Plan) -> anyhow::Result<ExitCode> {
+    for warning in config.warnings.iter().chain(&plan.warnings) {
+        context.out.object(&problem_json("warning", warning))?;
+    }
+    for provider in &plan.providers {
+        context.out.object(&json!({
+            "kind": "provider",
+            "name": &*provider.name,
+            "adapter": &*provider.adapter,
+            "url": url(provider),
+            "verified": provider.verifies(),
+        }))?;
+    }
+    for handler in &config.handlers {
+        let kind = format!("{:?}", handler.kind).to_lowercase();
+        context.out.object(&json!({
+            "kind": "handler", "name": handler.name, "handler_kind": kind, "events": handler.events,
+        }))?;
+    }
+    context
+        .out
+        .object(&json!({ "kind": "result", "ok": true, "file": config.path }))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn as_text(context: &Context, config: &Config, plan: &Plan) -> anyhow::Result<ExitCode> {
+    let out = context.out;
+    let file = match &config.path {
+        Some(path) => path.display().to_string(),
+        None => "no configuration file; these are the defaults".to_owned(),
+    };
+    out.line(out.paint(Color::DarkGrey, format!("# {file}")))?;
+    out.line(config.effective().trim_end())?;
+    out.line("")?;
+    if plan.providers.is_empty() {
+        out.line("No provider is registered, so nothing can come in yet. Add one to the file, such as")?;
+        out.line("")?;
+        out.line(app::FIRST_PROVIDER)?;
+    } else {
+        let mut urls = table(&["PROVIDER", "ADAPTER", "URL", "SIGNED"]);
+        for provider in &plan.providers {
+            let signed = if provider.verifies() { "yes" } else { "no" };
+            urls.add_row([&*provider.name, &*provider.adapter, &url(provider), signed]);
+        }
+        out.table(&urls)?;
+    }
+    out.line("")?;
+    if config.handlers.is_empty() {
+        out.line("No handler is configured: events are stored and printed to the log.")?;
+    } else {
+        let mut handlers = table(&["HANDLER", "KIND", "EVENTS"]);
+        for handler in &config.handlers {
+            let kind = format!("{:?}", handler.kind).to_lowercase();
+            handlers.add_row([&handler.name, &kind, &handler.events.join("  ")]);
+        }
+        out.table(&handlers)?;
+    }
+    let warnings: Vec<&Problem> = config.warnings.iter().chain(&plan.warnings).collect();
+    if !warnings.is_empty() {
+        out.line("")?;
+    }
+    for warning in &warnings {
+        out.line(format!("{} {warning}", out.paint(Color::Yellow, "warning:")))?;
+    }
+    out.line("")?;
+    out.line(match warnings.len() {
+        0 => out.paint(Color::Green, "Everything is in order."),
+        1 => "Valid, with 1 warning.".to_owned(),
+        count => format!("Valid, with {count} warnings."),
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn url(provider: &crate::adapters::Provider) -> String {
+    format!("{}/webhooks/{}", provider.public_url, provider.name)
+}
+
+fn problem_json(kind: &str, problem: &Problem) -> serde_json::Value {
+    json!({ "kind": kind, "place": problem.place, "key": problem.key, "message": problem.message })
+}

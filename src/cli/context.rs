@@ -1,0 +1,66 @@
+//! What commands share: the configuration, the adapters, the store, and where to write.
+
+use std::{path::Path, sync::Arc};
+
+use anyhow::Context as _;
+use secrecy::ExposeSecret as _;
+
+use super::{Global, output::Out};
+use crate::{
+    adapters::Registry,
+    config::{Config, Environment},
+    store::{self, Store},
+};
+
+pub(super) struct Context {
+    pub(super) global: Global,
+    pub(super) out: Out,
+}
+
+impl Context {
+    pub(super) fn new(global: Global) -> Self {
+        let out = Out::new(global.json);
+        Self { global, out }
+    }
+
+    pub(super) fn config(&self) -> anyhow::Result<Config> {
+        Ok(Config::load(self.global.config.as_deref(), &Environment::of_process())?)
+    }
+
+    pub(super) fn registry(&self) -> anyhow::Result<Registry> {
+        Ok(crate::app::registry(self.global.adapters.as_deref())?)
+    }
+
+    /// Opens the store that the configuration names, as it is: nothing is created and no schema is changed.
+    pub(super) async fn store(&self, config: &Config) -> anyhow::Result<Arc<dyn Store>> {
+        let url = config.store.url.expose_secret();
+        if let Some(path) = sqlite_path(url)
+            && !Path::new(path).exists()
+        {
+            anyhow::bail!("there is no database at {path} yet; `cerca serve` or `cerca migrate` creates it");
+        }
+        let options = store::Options {
+            migrate: false,
+            ..store::Options::default()
+        };
+        store::open(url, options)
+            .await
+            .with_context(|| format!("cannot open the store {}", config.store.redacted()))
+    }
+
+    /// How the same command line names its configuration, for hints.
+    pub(super) fn config_flag(config: &Config) -> String {
+        match &config.path {
+            Some(path) if path.as_os_str() != crate::config::DEFAULT_FILE => format!(" --config {}", path.display()),
+            _ => String::new(),
+        }
+    }
+}
+
+/// The file of a SQLite URL; `None` for anything else and for databases in memory.
+pub(super) fn sqlite_path(url: &str) -> Option<&str> {
+    let rest = url.strip_prefix("sqlite:")?;
+    let rest = rest.strip_prefix("//").unwrap_or(rest);
+    let path = rest.split('?').next().unwrap_or(rest);
+    (!path.is_empty() && path != ":memory:" && !rest.contains("mode=memory")).then_some(path)
+}

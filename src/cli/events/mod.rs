@@ -1,0 +1,229 @@
+//! `cerca events`: the store that the configuration names, with or without a running server.
+
+mod filter;
+mod reprocess;
+mod show;
+mod tail;
+
+use std::{collections::HashMap, process::ExitCode, sync::Arc};
+
+use anyhow::bail;
+use clap::{Args, Subcommand};
+use comfy_table::Table;
+
+use super::{
+    context::Context,
+    output::{code, status_cell, table},
+};
+use crate::{
+    config::Config,
+    http::json::EventJson,
+    store::{EventRow, Store, Who},
+};
+use filter::Filter;
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Events {
+    /// List events, newest first
+    List(List),
+    /// Show one event with its deliveries and attempts
+    Show(Id),
+    /// Write the exact bytes that were received to standard output
+    Payload(Id),
+    /// Give deliveries a new life from the stored bytes
+    Reprocess(reprocess::Reprocess),
+    /// Give up what is not done of an event
+    Discard(Discard),
+    /// Print events as they arrive
+    Tail(tail::Tail),
+}
+
+#[derive(Debug, Args)]
+pub(super) struct List {
+    #[command(flatten)]
+    filter: Filter,
+    /// How many at most
+    #[arg(long, short = 'n', default_value_t = 50)]
+    limit: u64,
+}
+
+/// The name of one event.
+#[derive(Debug, Args)]
+pub(super) struct Id {
+    /// The registered provider
+    provider: String,
+    /// The provider's own id of the event, exactly
+    #[arg(allow_hyphen_values = true)]
+    id: String,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Discard {
+    #[command(flatten)]
+    event: Id,
+    /// Why, for the audit
+    #[arg(long)]
+    reason: Option<String>,
+}
+
+/// An open store with what is needed to show its events.
+struct Desk<'a> {
+    context: &'a Context,
+    config: Config,
+    store: Arc<dyn Store>,
+    adapters: HashMap<String, String>,
+}
+
+impl Events {
+    pub(super) async fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
+        let config = context.config()?;
+        let store = context.store(&config).await?;
+        let named = |p: &crate::config::ProviderConfig| {
+            let adapter = p.spec.adapter.as_ref().unwrap_or(&p.spec.name);
+            (p.spec.name.clone(), adapter.clone())
+        };
+        let adapters = config.providers.iter().map(named).collect();
+        let desk = Desk {
+            context,
+            config,
+            store: store.clone(),
+            adapters,
+        };
+        let result = match self {
+            Self::List(command) => desk.list(command).await,
+            Self::Show(id) => desk.show(&id).await,
+            Self::Payload(id) => desk.payload(&id).await,
+            Self::Reprocess(command) => Box::pin(desk.reprocess(command)).await,
+            Self::Discard(command) => desk.discard(command).await,
+            Self::Tail(command) => desk.tail(command).await,
+        };
+        store.close().await;
+        result
+    }
+}
+
+/// Rows asked of the store at once.
+const PAGE: u32 = 200;
+
+impl Desk<'_> {
+    async fn list(&self, command: List) -> anyhow::Result<ExitCode> {
+        let out = self.context.out;
+        let filter = command.filter.build()?;
+        let mut left = command.limit;
+        let mut cursor = None;
+        let mut rows = rows_table();
+        let mut shown = 0;
+        while left > 0 {
+            let size = u32::try_from(left).map_or(PAGE, |left| left.min(PAGE));
+            let page = self.store.events(filter.clone(), cursor, size).await?;
+            left -= (page.events.len() as u64).min(left);
+            shown += page.events.len();
+            for event in &page.events {
+                if out.json {
+                    self.print_json(event)?;
+                } else {
+                    add_row(&mut rows, event);
+                }
+            }
+            cursor = page.next;
+            if cursor.is_none() {
+                break;
+            }
+        }
+        if out.json {
+            return Ok(ExitCode::SUCCESS);
+        }
+        if shown == 0 {
+            out.line("No events match.")?;
+        } else {
+            out.table(&rows)?;
+        }
+        if cursor.is_some() {
+            super::output::complain(&format!("(the newest {shown}; more with --limit)"));
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    async fn payload(&self, id: &Id) -> anyhow::Result<ExitCode> {
+        match self.store.payload(&id.provider, &id.id).await? {
+            None => Err(unknown(id)),
+            Some((_, None)) => bail!(
+                "retention has removed the payload of {} {}",
+                id.provider,
+                printable(&id.id)
+            ),
+            Some((_, Some(bytes))) => {
+                self.context.out.bytes(&bytes)?;
+                Ok(ExitCode::SUCCESS)
+            }
+        }
+    }
+
+    async fn discard(&self, command: Discard) -> anyhow::Result<ExitCode> {
+        let id = &command.event;
+        let done = self.store.discard(&id.provider, &id.id, who(command.reason)).await?;
+        let Some(done) = done else {
+            return Err(unknown(id));
+        };
+        if self.context.out.json {
+            self.context
+                .out
+                .object(&serde_json::json!({ "deliveries": done.deliveries }))?;
+        } else {
+            self.context.out.line(match done.deliveries {
+                0 => "Nothing to discard: every delivery is done or in flight.".to_owned(),
+                1 => "Discarded 1 delivery.".to_owned(),
+                count => format!("Discarded {count} deliveries."),
+            })?;
+        }
+        Ok(code(true))
+    }
+
+    fn print_json(&self, event: &EventRow) -> anyhow::Result<()> {
+        let adapter = self.adapters.get(&event.provider).map(String::as_str);
+        self.context.out.object(&EventJson::row(event, adapter))
+    }
+}
+
+fn who(reason: Option<String>) -> Who {
+    Who {
+        actor: "cli".to_owned(),
+        reason,
+    }
+}
+
+fn unknown(id: &Id) -> anyhow::Error {
+    anyhow::anyhow!("there is no event {} of {}", printable(&id.id), printable(&id.provider))
+}
+
+fn rows_table() -> Table {
+    table(&["CREATED", "PROVIDER", "TYPE", "STATUS", "ID"])
+}
+
+fn add_row(rows: &mut Table, event: &EventRow) {
+    rows.add_row([
+        clock(event.created_at).into(),
+        event.provider.clone().into(),
+        printable(event.event_type.as_deref().unwrap_or("-")).into(),
+        status_cell(event.status.as_str()),
+        printable(&event.provider_event_id).into(),
+    ]);
+}
+
+/// Seconds, UTC: `2026-01-31T12:00:00Z`.
+fn clock(time: jiff::Timestamp) -> String {
+    time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+/// Text from outside, harmless to a terminal: control characters are written as escapes.
+fn printable(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c.is_control() {
+            out.extend(c.escape_default());
+        } else {
+            out.push(c);
+        }
+    }
+    out
+}

@@ -1,0 +1,84 @@
+//! `cerca purge`: retention by hand, batch after batch.
+
+use std::{
+    io::{self, IsTerminal as _},
+    process::ExitCode,
+    sync::Arc,
+};
+
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+
+use super::{context::Context, output::grouped};
+use crate::{
+    app,
+    store::{PurgePolicy, Purged, Store, StoreError},
+};
+
+#[derive(Debug, Args)]
+pub(super) struct Purge {
+    /// Only count what would go
+    #[arg(long)]
+    dry_run: bool,
+}
+
+impl Purge {
+    pub(super) async fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
+        let config = context.config()?;
+        let store = context.store(&config).await?;
+        let policy = app::purge_policy(&config.retention);
+        let result = if self.dry_run {
+            store.purge(policy, true).await
+        } else {
+            purge(&store, policy).await
+        };
+        store.close().await;
+        let purged = result?;
+        if context.out.json {
+            context.out.object(&serde_json::json!({
+                "payloads": purged.payloads, "events": purged.events, "dry_run": self.dry_run,
+            }))?;
+        } else {
+            let verb = if self.dry_run { "Would remove" } else { "Removed" };
+            context.out.line(format!(
+                "{verb} the payloads of {} events, and {} events whole.",
+                grouped(purged.payloads),
+                grouped(purged.events)
+            ))?;
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+async fn purge(store: &Arc<dyn Store>, policy: PurgePolicy) -> Result<Purged, StoreError> {
+    let bar = bar(store, policy).await?;
+    let mut total = Purged::default();
+    loop {
+        let batch = store.purge(policy, false).await?;
+        total.payloads += batch.payloads;
+        total.events += batch.events;
+        if let Some(bar) = &bar {
+            bar.set_position(total.payloads + total.events);
+        }
+        if !batch.more {
+            break;
+        }
+    }
+    if let Some(bar) = bar {
+        bar.finish_and_clear();
+    }
+    Ok(total)
+}
+
+/// A progress bar where a person looks on; counting first costs a query that nobody else needs.
+async fn bar(store: &Arc<dyn Store>, policy: PurgePolicy) -> Result<Option<ProgressBar>, StoreError> {
+    if !io::stderr().is_terminal() {
+        return Ok(None);
+    }
+    let ahead = store.purge(policy, true).await?;
+    let bar = ProgressBar::new(ahead.payloads + ahead.events);
+    if let Ok(style) = ProgressStyle::with_template("{bar:30} {human_pos}/{human_len}  {per_sec}  {eta} left") {
+        bar.set_style(style);
+    }
+    Ok(Some(bar))
+}

@@ -1,0 +1,321 @@
+//! From the file's tables to a checked configuration: what serde cannot say. Collects every mistake before it gives up.
+
+use std::{collections::BTreeMap, path::Path};
+
+use secrecy::{ExposeSecret as _, SecretString};
+
+use super::{
+    Admin, Config, ConfigError, Environment, ProviderConfig, StoreUrl,
+    error::Problem,
+    file::{AdminTable, File, ProviderTable, Retention, Server, StoreTable, Worker},
+    folder_of,
+    secret::Reference,
+    source::Source,
+};
+use crate::{
+    adapters::ProviderSpec,
+    handlers::HandlerSpec,
+    units::{format_duration, format_size, parse_duration},
+};
+
+/// The largest body that any provider may be given.
+const MAX_BODY: usize = 32 << 20;
+
+/// What one pass over the file needs and finds.
+struct Pass<'a> {
+    source: &'a Source,
+    folder: &'a Path,
+    environment: &'a Environment,
+    problems: Vec<Problem>,
+    warnings: Vec<Problem>,
+}
+
+pub(super) fn resolve(
+    mut file: File,
+    source: Source,
+    path: Option<&Path>,
+    environment: &Environment,
+) -> Result<Config, ConfigError> {
+    let folder = folder_of(path);
+    let mut pass = Pass {
+        source: &source,
+        folder: &folder,
+        environment,
+        problems: Vec::new(),
+        warnings: Vec::new(),
+    };
+    pass.server(&mut file.server);
+    let admin = pass.admin(file.admin);
+    let store = pass.store(&file.store);
+    pass.worker(&file.worker);
+    pass.retention(&file.retention);
+    let providers = pass.providers(file.provider, &file.server);
+    let handlers = pass.handlers(file.handler, &providers);
+    let mut log = file.log;
+    if let Some(level) = environment.get("CERCA_LOG").filter(|level| !level.is_empty()) {
+        level.clone_into(&mut log.level);
+    }
+    let Pass { problems, warnings, .. } = pass;
+    if !problems.is_empty() {
+        return Err(ConfigError(problems));
+    }
+    Ok(Config {
+        server: file.server,
+        admin,
+        store,
+        worker: file.worker,
+        retention: file.retention,
+        log,
+        providers,
+        handlers,
+        warnings,
+        path: path.map(Path::to_owned),
+        environment: environment.clone(),
+        source,
+    })
+}
+
+impl Pass<'_> {
+    fn wrong(&mut self, path: &str, message: impl Into<String>) {
+        self.problems.push(self.source.problem(path, message));
+    }
+
+    fn warn(&mut self, path: &str, message: impl Into<String>) {
+        self.warnings.push(self.source.problem(path, message));
+    }
+
+    fn server(&mut self, server: &mut Server) {
+        if let Some(url) = server.public_url.take() {
+            server.public_url = self.public_url("server.public_url", &url);
+        }
+        self.max_body("server.max_body", server.max_body);
+        self.not_zero("server.body_timeout", server.body_timeout.is_zero());
+    }
+
+    fn admin(&mut self, table: AdminTable) -> Admin {
+        let token = table.token.and_then(|token| self.secret("admin.token", &token));
+        if token.is_none() && !table.listen.ip().is_loopback() && !self.problems.iter().any(|p| p.key == "admin.token")
+        {
+            let message = format!(
+                "required, because {} can be reached from outside; set it to env:CERCA_ADMIN_TOKEN, or listen on 127.0.0.1",
+                table.listen
+            );
+            self.wrong("admin.token", message);
+        }
+        Admin {
+            listen: table.listen,
+            token,
+        }
+    }
+
+    fn store(&mut self, table: &StoreTable) -> StoreUrl {
+        let url = match table.url.resolve(self.folder, self.environment) {
+            Ok(url) => url,
+            Err(message) => {
+                self.wrong("store.url", message);
+                SecretString::default()
+            }
+        };
+        let text = url.expose_secret();
+        let known = ["sqlite:", "postgres://", "postgresql://"];
+        if !text.is_empty() && !known.iter().any(|scheme| text.starts_with(scheme)) {
+            self.wrong(
+                "store.url",
+                "expected sqlite:PATH or postgres://user:password@host/database",
+            );
+        }
+        if text.contains(":memory:") {
+            self.warn("store.url", "everything is lost when the process ends");
+        }
+        if table.url.is_literal() && super::redact_url(text) != text {
+            self.warn(
+                "store.url",
+                "the password stands in the file; use env:DATABASE_URL or file:PATH",
+            );
+        }
+        StoreUrl { url }
+    }
+
+    fn worker(&mut self, worker: &Worker) {
+        self.not_zero("worker.concurrency", worker.concurrency == 0);
+        self.not_zero("worker.lease", worker.lease.is_zero());
+    }
+
+    fn retention(&mut self, retention: &Retention) {
+        for (key, age) in [("done", retention.done), ("failed", retention.failed)] {
+            if age > retention.dedupe {
+                let message = format!(
+                    "{} is longer than dedupe ({}): the payload would outlive its row",
+                    format_duration(age),
+                    format_duration(retention.dedupe)
+                );
+                self.wrong(&format!("retention.{key}"), message);
+            }
+        }
+    }
+
+    fn providers(&mut self, tables: Vec<ProviderTable>, server: &Server) -> Vec<ProviderConfig> {
+        let mut seen = BTreeMap::new();
+        let mut providers = Vec::with_capacity(tables.len());
+        for (index, table) in tables.into_iter().enumerate() {
+            let path = format!("provider[{index}]");
+            self.name(&path, "provider", &table.name, index, &mut seen);
+            providers.push(self.provider(&path, table, server));
+        }
+        providers
+    }
+
+    fn provider(&mut self, path: &str, table: ProviderTable, server: &Server) -> ProviderConfig {
+        let at = |key: &str| format!("{path}.{key}");
+        let mut secrets = Vec::with_capacity(table.secrets.len());
+        for (index, reference) in table.secrets.iter().enumerate() {
+            let key = format!("{path}.secrets[{index}]");
+            if reference.is_literal() {
+                self.warn(&key, "the secret stands in the file; use env:NAME or file:PATH");
+            }
+            secrets.extend(self.secret(&key, reference));
+        }
+        if let Some(text) = table.tolerance.as_deref().filter(|text| *text != "none")
+            && let Err(message) = parse_duration(text)
+        {
+            self.wrong(&at("tolerance"), format!("{message}, or none"));
+        }
+        let public_url = match &table.public_url {
+            Some(url) => self.public_url(&at("public_url"), url),
+            None => server.public_url.clone(),
+        };
+        let max_body = table.max_body.unwrap_or(server.max_body);
+        self.max_body(&at("max_body"), max_body);
+        let on_conflict = table.on_conflict.unwrap_or(200);
+        if ![200, 409].contains(&on_conflict) {
+            self.wrong(&at("on_conflict"), format!("{on_conflict} is neither 200 nor 409"));
+        }
+        if table.rate_limit == Some(0) {
+            self.wrong(
+                &at("rate_limit"),
+                "0 would refuse everything; leave it out for no limit",
+            );
+        }
+        match table.verify.as_deref() {
+            None => {}
+            Some("none") => self.warn(&at("verify"), "anyone can send events to this provider"),
+            Some(other) => self.wrong(&at("verify"), format!("`{other}` is not `none`, its only value")),
+        }
+        ProviderConfig {
+            spec: ProviderSpec {
+                name: table.name,
+                adapter: table.adapter,
+                secrets,
+                tolerance: table.tolerance,
+                public_url: public_url.unwrap_or_else(|| format!("http://{}", server.listen)),
+                max_body,
+                on_conflict,
+                accept: table.accept,
+                verify: table.verify,
+                options: table.options,
+                signature: table.signature,
+                event: table.event,
+            },
+            rate_limit: table.rate_limit,
+        }
+    }
+
+    fn handlers(&mut self, handlers: Vec<HandlerSpec>, providers: &[ProviderConfig]) -> Vec<HandlerSpec> {
+        let mut seen = BTreeMap::new();
+        for (index, handler) in handlers.iter().enumerate() {
+            let path = format!("handler[{index}]");
+            self.name(&path, "handler", &handler.name, index, &mut seen);
+            for (number, pattern) in handler.events.iter().enumerate() {
+                self.pattern(&format!("{path}.events[{number}]"), pattern, providers);
+            }
+        }
+        handlers
+    }
+
+    /// Warns of a pattern that no registered provider can ever match.
+    fn pattern(&mut self, path: &str, pattern: &str, providers: &[ProviderConfig]) {
+        let sender = pattern.split_once(':').map_or(pattern, |(sender, _)| sender);
+        let glob = match globset::Glob::new(sender) {
+            Ok(glob) => glob.compile_matcher(),
+            Err(error) => return self.wrong(path, format!("`{pattern}` is not a pattern: {}", error.kind())),
+        };
+        let matches = |spec: &ProviderSpec| {
+            glob.is_match(&spec.name) || spec.adapter.as_deref().is_some_and(|name| glob.is_match(name))
+        };
+        if providers.is_empty() || sender == "*" || sender == "outbox" || providers.iter().any(|p| matches(&p.spec)) {
+            return;
+        }
+        let names: Vec<&str> = providers.iter().map(|p| p.spec.name.as_str()).collect();
+        let guess = super::near(sender, &names).map_or_else(String::new, |near| format!("; did you mean \"{near}\"?"));
+        self.warn(path, format!("`{pattern}` matches no provider{guess}"));
+    }
+
+    fn name(&mut self, path: &str, what: &str, name: &str, index: usize, seen: &mut BTreeMap<String, usize>) {
+        let fine = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_' || c == '-';
+        if name.is_empty() || name.len() > 64 || !name.chars().all(fine) {
+            let message = format!("\"{name}\" is not a name: 1 to 64 of a-z, 0-9, _ and -");
+            self.wrong(&format!("{path}.name"), message);
+        }
+        if let Some(first) = seen.insert(name.to_owned(), index) {
+            self.wrong(
+                &format!("{path}.name"),
+                format!("\"{name}\" is the name of {what}[{first}] already"),
+            );
+        }
+    }
+
+    fn secret(&mut self, path: &str, reference: &Reference) -> Option<SecretString> {
+        match reference.resolve(self.folder, self.environment) {
+            Ok(secret) => Some(secret),
+            Err(message) => {
+                self.wrong(path, message);
+                None
+            }
+        }
+    }
+
+    /// Scheme, host and port only: the path is ours.
+    fn public_url(&mut self, path: &str, text: &str) -> Option<String> {
+        let expected = "expected scheme and host, such as https://hooks.example.com";
+        let url = match reqwest::Url::parse(text) {
+            Ok(url) if matches!(url.scheme(), "http" | "https") && url.has_host() => url,
+            Ok(_) => {
+                self.wrong(path, format!("`{text}` is not an http or https URL; {expected}"));
+                return None;
+            }
+            Err(error) => {
+                self.wrong(path, format!("`{text}` is not a URL ({error}); {expected}"));
+                return None;
+            }
+        };
+        if !url.username().is_empty() || url.password().is_some() {
+            self.wrong(path, format!("holds a user or a password; {expected}"));
+            return None;
+        }
+        if url.path() != "/" || url.query().is_some() || url.fragment().is_some() {
+            self.wrong(
+                path,
+                format!("`{text}` has a path; {expected} (senders call /webhooks/… there)"),
+            );
+            return None;
+        }
+        let local = matches!(url.host_str(), Some("localhost" | "127.0.0.1" | "[::1]"));
+        if url.scheme() == "http" && !local {
+            self.warn(path, "senders would call this without encryption; https is the rule");
+        }
+        Some(text.trim_end_matches('/').to_owned())
+    }
+
+    fn max_body(&mut self, path: &str, bytes: usize) {
+        if bytes == 0 || bytes > MAX_BODY {
+            let message = format!("{} is not between 1B and {}", format_size(bytes), format_size(MAX_BODY));
+            self.wrong(path, message);
+        }
+    }
+
+    fn not_zero(&mut self, path: &str, zero: bool) {
+        if zero {
+            self.wrong(path, "must be more than zero");
+        }
+    }
+}

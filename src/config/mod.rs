@@ -1,0 +1,150 @@
+//! Every setting, typed and checked at start: one TOML file, then the environment. The only reader of the environment.
+//! Mistakes are reported all together, each with file, line, key and what was expected.
+
+mod check;
+mod effective;
+mod env;
+mod error;
+mod file;
+mod secret;
+mod source;
+
+#[cfg(test)]
+mod tests;
+
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+};
+
+use secrecy::SecretString;
+use serde::Deserialize as _;
+
+use crate::{adapters::ProviderSpec, handlers::HandlerSpec};
+use source::Source;
+
+pub use effective::redact_url;
+pub use env::Environment;
+pub use error::{ConfigError, Problem};
+pub use file::{Log, LogFormat, Retention, Server, Worker};
+pub use secret::Reference;
+
+/// The commented example, which `init` writes. A test proves that it says the defaults.
+pub const EXAMPLE: &str = include_str!("../../deploy/cerca.example.toml");
+
+/// The file that commands read when none is named.
+pub const DEFAULT_FILE: &str = "cerca.toml";
+
+/// All settings, checked, with secrets fetched.
+pub struct Config {
+    pub server: Server,
+    pub admin: Admin,
+    pub store: StoreUrl,
+    pub worker: Worker,
+    pub retention: Retention,
+    pub log: Log,
+    pub providers: Vec<ProviderConfig>,
+    pub handlers: Vec<HandlerSpec>,
+    /// Mistakes that do not stop a start.
+    pub warnings: Vec<Problem>,
+    /// The file that was read; `None` without one.
+    pub path: Option<PathBuf>,
+    /// The variables that the process was started with.
+    pub environment: Environment,
+    source: Source,
+}
+
+/// `[admin]` with its token fetched.
+#[derive(Debug, Clone)]
+pub struct Admin {
+    pub listen: SocketAddr,
+    pub token: Option<SecretString>,
+}
+
+/// The URL of the store; it may hold a password.
+#[derive(Debug, Clone)]
+pub struct StoreUrl {
+    pub url: SecretString,
+}
+
+/// One `[[provider]]`.
+#[derive(Debug, Clone)]
+pub struct ProviderConfig {
+    pub spec: ProviderSpec,
+    /// Requests a second; `None` is no limit.
+    pub rate_limit: Option<u32>,
+}
+
+impl Config {
+    /// Reads `path`; without one, `cerca.toml` in the working folder where it exists, else the defaults.
+    ///
+    /// # Errors
+    /// Every mistake that was found.
+    pub fn load(path: Option<&Path>, environment: &Environment) -> Result<Self, ConfigError> {
+        let path = match path {
+            Some(path) => Some(path.to_owned()),
+            None => Some(PathBuf::from(DEFAULT_FILE)).filter(|path| path.exists()),
+        };
+        let text = match &path {
+            Some(path) => std::fs::read_to_string(path).map_err(|error| unreadable(path, &error))?,
+            None => String::new(),
+        };
+        Self::parse(path.as_deref(), text, environment)
+    }
+
+    /// Reads the text of a file; `path` names it in messages, and its folder is where `file:` references start.
+    ///
+    /// # Errors
+    /// Every mistake that was found.
+    pub fn parse(path: Option<&Path>, text: String, environment: &Environment) -> Result<Self, ConfigError> {
+        let source = Source::new(path, text, env::overrides(environment)?)?;
+        let file = file::File::deserialize(toml::Deserializer::from(source.tree()?))
+            .map_err(|error| source.explain(&error))?;
+        check::resolve(file, source, path, environment)
+    }
+
+    /// A problem with the value at `path`, such as `provider[0].adapter`, for what only later stages can judge.
+    #[must_use]
+    pub fn problem(&self, path: &str, message: impl Into<String>) -> Problem {
+        self.source.problem(path, message)
+    }
+
+    /// Fetches a secret that a later stage reads, such as a handler's.
+    ///
+    /// # Errors
+    /// Says what is missing or empty.
+    pub fn resolve(&self, reference: &str) -> Result<SecretString, String> {
+        Reference::from(reference).resolve(&self.folder(), &self.environment)
+    }
+
+    /// The folder that relative paths start from: the file's, or the working folder.
+    #[must_use]
+    pub fn folder(&self) -> PathBuf {
+        folder_of(self.path.as_deref())
+    }
+}
+
+fn folder_of(path: Option<&Path>) -> PathBuf {
+    path.and_then(Path::parent)
+        .filter(|folder| !folder.as_os_str().is_empty())
+        .map_or_else(|| PathBuf::from("."), Path::to_owned)
+}
+
+fn unreadable(path: &Path, error: &std::io::Error) -> ConfigError {
+    let hint = match error.kind() {
+        std::io::ErrorKind::NotFound => "; `cerca init` writes one to start from",
+        _ => "",
+    };
+    Problem::new(path.display().to_string(), "", format!("cannot be read: {error}{hint}")).into()
+}
+
+/// The candidate that was probably meant, if one is close.
+#[must_use]
+pub fn near<'c>(word: &str, candidates: &[&'c str]) -> Option<&'c str> {
+    candidates
+        .iter()
+        .map(|candidate| (strsim::jaro_winkler(word, candidate), *candidate))
+        .filter(|(score, _)| *score > 0.85)
+        .max_by(|a, b| a.0.total_cmp(&b.0))
+        .map(|(_, candidate)| candidate)
+}

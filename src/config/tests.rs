@@ -1,0 +1,251 @@
+use super::*;
+
+fn parse(text: &str) -> Result<Config, ConfigError> {
+    parse_with(text, &[])
+}
+
+fn parse_with(text: &str, variables: &[(&str, &str)]) -> Result<Config, ConfigError> {
+    let environment = variables.iter().copied().collect();
+    Config::parse(Some(Path::new("cerca.toml")), text.to_owned(), &environment)
+}
+
+#[track_caller]
+fn error(text: &str) -> String {
+    error_with(text, &[])
+}
+
+#[track_caller]
+fn error_with(text: &str, variables: &[(&str, &str)]) -> String {
+    match parse_with(text, variables) {
+        Ok(_) => panic!("accepted: {text}"),
+        Err(error) => error.to_string(),
+    }
+}
+
+const STRIPE: &str = "[[provider]]\nname = \"stripe\"\nsecrets = [\"env:S\"]\n";
+
+#[test]
+fn example_says_the_defaults() {
+    let example = parse(EXAMPLE).unwrap();
+    let defaults = parse("").unwrap();
+    assert_eq!(example.settings(), defaults.settings());
+    assert!(example.warnings.is_empty());
+    // With the comment signs removed it is still valid, so that nobody uncomments a mistake.
+    let uncommented: Vec<&str> = EXAMPLE
+        .lines()
+        .map(|line| match line.strip_prefix("# ") {
+            Some(rest) if rest.contains(" = ") || rest.starts_with("[[") => rest,
+            _ => line,
+        })
+        .collect();
+    let config = parse_with(
+        &uncommented.join("\n"),
+        &[("CERCA_ADMIN_TOKEN", "t"), ("STRIPE_SECRET", "s")],
+    )
+    .map_err(|error| error.to_string())
+    .unwrap();
+    assert_eq!((config.providers.len(), config.handlers.len()), (1, 1));
+}
+
+#[test]
+fn every_plain_setting_has_its_variable() {
+    let config = parse("").unwrap();
+    let of_file: Vec<(String, String)> = config
+        .settings()
+        .into_iter()
+        .flat_map(|(table, keys)| keys.into_iter().map(move |(key, _)| (table.to_owned(), key.to_owned())))
+        .collect();
+    assert_eq!(of_file, env::settings());
+}
+
+#[test]
+fn mistakes_name_their_place() {
+    let text = "[server]\nlisten = \"127.0.0.1:8080\"\nlistn = 5\n";
+    assert_eq!(
+        error(text),
+        "cerca.toml:3:1: unknown key \"listn\" in [server]; did you mean \"listen\"?; expected one of listen, public_url, \
+         max_body, body_timeout, trusted_proxies, workers, shutdown_timeout"
+    );
+    assert_eq!(
+        error("[servr]\n"),
+        "cerca.toml:1:2: unknown key \"servr\"; did you mean \"server\"?; expected one of server, admin, store, worker, \
+         retention, log, provider, handler"
+    );
+    assert_eq!(
+        error("[server]\nbody_timeout = \"5 weeks\"\n"),
+        "cerca.toml:2:16: server.body_timeout: `5 weeks` is not a duration such as 250ms, 30s, 5m, 2h or 30d"
+    );
+    assert_eq!(
+        error("[server]\nmax_body = 5\n"),
+        "cerca.toml:2:12: server.max_body: invalid type: integer `5`, expected a string"
+    );
+    assert_eq!(
+        error("[server]\nlisten = \"8080\"\n"),
+        "cerca.toml:2:10: server.listen: `8080` is not an address such as 127.0.0.1:8080, 0.0.0.0:8080 or [::1]:8080"
+    );
+    assert_eq!(
+        error("\n[[provider]]\nadapter = \"stripe\"\n"),
+        "cerca.toml:2:1: provider[0]: the key \"name\" is missing"
+    );
+    assert_eq!(error("[server\n"), "cerca.toml:1:8: unclosed table, expected `]`");
+    assert_eq!(
+        error("[server]\ntrusted_proxies = [\"10.0.0.0/8\", \"ten\"]\n"),
+        "cerca.toml:2:19: server.trusted_proxies: `ten` is not a network such as 10.0.0.0/8 or an address"
+    );
+}
+
+#[test]
+fn mistakes_in_lists_of_tables_name_the_entry() {
+    let text = format!("{STRIPE}[[provider]]\nname = \"other\"\ntolerance = \"5 weeks\"\n");
+    assert_eq!(
+        error_with(&text, &[("S", "x")]),
+        "cerca.toml:6:13: provider[1].tolerance: `5 weeks` is not a duration such as 250ms, 30s, 5m, 2h or 30d, or none"
+    );
+    let text = format!("{STRIPE}tolerence = \"5m\"\n");
+    assert!(
+        error_with(&text, &[("S", "x")])
+            .starts_with("cerca.toml:4:1: unknown key \"tolerence\" in [provider[0]]; did you mean \"tolerance\"?; ")
+    );
+    let text = "[[handler]]\nname = \"a\"\nkind = \"smtp\"\nevents = [\"*\"]\n";
+    assert!(error(text).starts_with("cerca.toml:3:8: handler[0].kind: unknown variant `smtp`, expected one of `http`"));
+}
+
+#[test]
+fn all_mistakes_are_reported_at_once() {
+    let text = format!("{STRIPE}on_conflict = 500\n{STRIPE}max_body = \"64MiB\"\n[admin]\nlisten = \"0.0.0.0:8081\"\n");
+    assert_eq!(
+        error_with(&text, &[("S", "x")]),
+        "cerca.toml:9:1: admin.token: required, because 0.0.0.0:8081 can be reached from outside; set it to \
+         env:CERCA_ADMIN_TOKEN, or listen on 127.0.0.1\n\
+         cerca.toml:4:15: provider[0].on_conflict: 500 is neither 200 nor 409\n\
+         cerca.toml:6:8: provider[1].name: \"stripe\" is the name of provider[0] already\n\
+         cerca.toml:8:12: provider[1].max_body: 64MiB is not between 1B and 32MiB"
+    );
+}
+
+#[test]
+fn public_urls_are_scheme_and_host() {
+    let url = |url: &str| parse(&format!("[server]\npublic_url = \"{url}\"\n"));
+    assert_eq!(
+        url("https://hooks.example.com/").unwrap().server.public_url.as_deref(),
+        Some("https://hooks.example.com")
+    );
+    for wrong in [
+        "hooks.example.com",
+        "ftp://a",
+        "https://a/hooks",
+        "https://u:p@a",
+        "https://a?x",
+        "",
+    ] {
+        assert!(url(wrong).is_err(), "{wrong}");
+    }
+    assert_eq!(url("http://hooks.example.com").unwrap().warnings.len(), 1);
+}
+
+#[test]
+fn variables_override_the_file() {
+    let config = parse_with(
+        "[server]\nlisten = \"127.0.0.1:1\"\n",
+        &[
+            ("CERCA_SERVER__LISTEN", "127.0.0.1:2"),
+            ("CERCA_SERVER__TRUSTED_PROXIES", "10.0.0.0/8, ::1"),
+            ("CERCA_WORKER__CONCURRENCY", "7"),
+            ("CERCA_LOG", "debug"),
+            ("CERCA_ADMIN_TOKEN", "not a setting"),
+        ],
+    )
+    .unwrap();
+    assert_eq!(config.server.listen.port(), 2);
+    assert_eq!(config.server.trusted_proxies.len(), 2);
+    assert_eq!(config.worker.concurrency, 7);
+    assert_eq!(config.log.level, "debug");
+    assert!(config.effective().contains("# CERCA_SERVER__LISTEN\n"));
+}
+
+#[test]
+fn wrong_variables_are_named() {
+    assert_eq!(
+        error_with("", &[("CERCA_SERVER__LISTEN", "x")]),
+        "CERCA_SERVER__LISTEN: server.listen: `x` is not an address such as 127.0.0.1:8080, 0.0.0.0:8080 or [::1]:8080"
+    );
+    assert_eq!(
+        error_with("[worker]\nlease = \"1s\"\n", &[("CERCA_WORKER__CONCURRENCY", "many")]),
+        "CERCA_WORKER__CONCURRENCY: worker.concurrency: `many` is not a whole number"
+    );
+    assert_eq!(
+        error_with("", &[("CERCA_SERVER__LISTN", "x")]),
+        "CERCA_SERVER__LISTN: no such setting; did you mean CERCA_SERVER__LISTEN?"
+    );
+    assert!(error_with("", &[("CERCA_PROVIDER__NAME", "x")]).contains("only plain tables have variables"));
+    assert_eq!(
+        error_with("", &[("CERCA_SERVER__MAX_BODY", "64MiB")]),
+        "CERCA_SERVER__MAX_BODY: server.max_body: 64MiB is not between 1B and 32MiB"
+    );
+}
+
+#[test]
+fn secrets_are_fetched_from_where_they_are() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("secret"), "from a file\r\n").unwrap();
+    let text = "[[provider]]\nname = \"a\"\nsecrets = [\"env:ONE\", \"file:secret\", \"literal\"]\n";
+    let environment = [("ONE", "from env")].into_iter().collect();
+    let config = Config::parse(Some(&folder.path().join("c.toml")), text.to_owned(), &environment).unwrap();
+    let values: Vec<&str> = config.providers[0]
+        .spec
+        .secrets
+        .iter()
+        .map(|s| s.expose_secret())
+        .collect();
+    assert_eq!(values, ["from env", "from a file", "literal"]);
+    assert_eq!(config.warnings.len(), 1);
+    assert_eq!(config.warnings[0].key, "provider[0].secrets[2]");
+    let shown = format!("{:?}", config.providers[0]);
+    assert!(!shown.contains("literal") && !shown.contains("from"), "{shown}");
+}
+
+#[test]
+fn missing_secrets_are_named_and_never_shown() {
+    assert_eq!(
+        error(STRIPE),
+        "cerca.toml:3:12: provider[0].secrets[0]: the environment variable S is not set"
+    );
+    assert_eq!(
+        error_with(STRIPE, &[("S", "")]),
+        "cerca.toml:3:12: provider[0].secrets[0]: the environment variable S is empty"
+    );
+    assert!(error("[[provider]]\nname = \"a\"\nsecrets = [\"\"]\n").contains("an empty secret"));
+    assert!(error("[[provider]]\nname = \"a\"\nsecrets = [\"file:absent\"]\n").contains("absent: No such file"));
+    assert!(!error("[[provider]]\nname = \"a\"\nsecrets = [424242]\n").contains("424242"));
+    assert_eq!(
+        error("[admin]\ntoken = 424242\n"),
+        "cerca.toml:2:9: admin.token: expected a string such as env:NAME, found an integer"
+    );
+}
+
+#[test]
+fn patterns_that_match_no_provider_are_warned_of() {
+    let text =
+        format!("{STRIPE}[[handler]]\nname = \"h\"\nkind = \"log\"\nevents = [\"strpe:*\", \"stripe:*\", \"*\"]\n");
+    let config = parse_with(&text, &[("S", "x")]).unwrap();
+    let warnings: Vec<String> = config.warnings.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        warnings,
+        ["cerca.toml:7:11: handler[0].events[0]: `strpe:*` matches no provider; did you mean \"stripe\"?"]
+    );
+}
+
+#[test]
+fn passwords_in_urls_are_hidden() {
+    assert_eq!(
+        redact_url("postgres://u:p@ss@host/db?x=1"),
+        "postgres://u:***@host/db?x=1"
+    );
+    assert_eq!(
+        redact_url("postgres://host/db?password=x"),
+        "postgres://host/db?password=***"
+    );
+    assert_eq!(redact_url("sqlite:cerca.db"), "sqlite:cerca.db");
+}
+
+use secrecy::ExposeSecret as _;

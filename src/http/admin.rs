@@ -1,0 +1,251 @@
+//! The JSON API: inspect, reprocess, discard. It asks the same `Admin` as the command line, so the two cannot disagree.
+
+use std::{sync::Arc, time::Duration};
+
+use actix_web::{
+    HttpRequest, HttpResponse,
+    http::{
+        StatusCode,
+        header::{self, HeaderValue},
+    },
+    web,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use crate::store::{Reprocess, ReprocessScope, Reprocessed, StoreError, Who};
+
+use super::{
+    State,
+    body::{self, BodyError, Budget, Share},
+    error::Problem,
+    json::{EventJson, PageJson, StatsJson},
+    query::{self, DiscardOne, EventsQuery, ReprocessMany, ReprocessOne},
+};
+
+type Answer = Result<HttpResponse, Problem>;
+
+/// `GET /`
+pub(super) async fn index() -> HttpResponse {
+    HttpResponse::Ok()
+        .insert_header((header::CONTENT_TYPE, "text/html; charset=utf-8"))
+        .insert_header((header::X_CONTENT_TYPE_OPTIONS, "nosniff"))
+        .body(concat!(
+            "<!doctype html><title>Cerca</title>",
+            "<p>Cerca is running. The API is at <a href=\"/api/v1/events\">/api/v1</a>, ",
+            "metrics are at <a href=\"/metrics\">/metrics</a>.</p>\n"
+        ))
+}
+
+/// `GET /events`
+pub(super) async fn events(request: HttpRequest, state: web::Data<State>) -> Answer {
+    let query = EventsQuery::read(request.query_string())?;
+    let page = state
+        .store
+        .events(query.filter, query.cursor, query.limit)
+        .await
+        .map_err(failed)?;
+    let adapter = |provider: &str| state.providers.adapter(provider).map(|adapter| adapter.to_string());
+    Ok(ok(&PageJson::new(&page, adapter)))
+}
+
+/// `GET /events/{provider}/{id}`
+pub(super) async fn event(request: HttpRequest, state: web::Data<State>) -> Answer {
+    query::none(request.query_string())?;
+    let (provider, id) = query::event_path(request.path())?;
+    let detail = state
+        .store
+        .event(&provider, &id)
+        .await
+        .map_err(failed)?
+        .ok_or_else(no_event)?;
+    Ok(ok(&EventJson::detail(
+        &detail,
+        state.providers.adapter(&provider).as_deref(),
+    )))
+}
+
+/// `GET /events/{provider}/{id}/payload`: the bytes received. They are a stranger's, so no browser may run them.
+pub(super) async fn payload(request: HttpRequest, state: web::Data<State>) -> Answer {
+    query::none(request.query_string())?;
+    let (provider, id) = query::event_path(request.path())?;
+    let (content_type, bytes) = state
+        .store
+        .payload(&provider, &id)
+        .await
+        .map_err(failed)?
+        .ok_or_else(no_event)?;
+    let bytes = bytes.ok_or_else(|| Problem::new(StatusCode::GONE, "retention has removed the payload"))?;
+    let content_type = content_type
+        .and_then(|text| HeaderValue::from_str(&text).ok())
+        .unwrap_or(HeaderValue::from_static("application/octet-stream"));
+    Ok(HttpResponse::Ok()
+        .insert_header((header::CONTENT_TYPE, content_type))
+        .insert_header((header::CONTENT_DISPOSITION, "attachment; filename=\"payload\""))
+        .insert_header((header::X_CONTENT_TYPE_OPTIONS, "nosniff"))
+        .insert_header((header::CONTENT_SECURITY_POLICY, "default-src 'none'; sandbox"))
+        .insert_header((header::CACHE_CONTROL, "no-store"))
+        .body(bytes))
+}
+
+/// `POST /events/{provider}/{id}/reprocess`
+pub(super) async fn reprocess_one(request: HttpRequest, mut body: web::Payload, state: web::Data<State>) -> Answer {
+    let asked: ReprocessOne = read_json(&request, &mut body).await?;
+    let (provider, provider_event_id) = query::event_path(request.path())?;
+    let scope = ReprocessScope::Event {
+        provider,
+        provider_event_id,
+    };
+    let done = reprocess(&state, scope, asked.handlers, false, asked.reason).await?;
+    if done.events == 0 {
+        return Err(no_event());
+    }
+    Ok(reprocessed(done, false))
+}
+
+/// `POST /events/reprocess`
+pub(super) async fn reprocess_many(request: HttpRequest, mut body: web::Payload, state: web::Data<State>) -> Answer {
+    let asked: ReprocessMany = read_json(&request, &mut body).await?;
+    let filter = asked.filter()?;
+    if filter == crate::store::EventFilter::default() && !asked.dry_run {
+        return Err(Problem::bad_request(
+            "name at least one of provider, type, status, handler, since, until, q",
+        ));
+    }
+    let scope = ReprocessScope::Filter(filter);
+    let done = reprocess(&state, scope, asked.handlers, asked.dry_run, asked.reason).await?;
+    Ok(reprocessed(done, asked.dry_run))
+}
+
+async fn reprocess(
+    state: &State,
+    filter: ReprocessScope,
+    handlers: Option<Vec<String>>,
+    dry_run: bool,
+    reason: Option<String>,
+) -> Result<Reprocessed, Problem> {
+    let handlers = handlers.map(|names| known_handlers(state, names)).transpose()?;
+    let what = Reprocess {
+        filter,
+        handlers,
+        dry_run,
+    };
+    state.store.reprocess(what, by_api(reason)).await.map_err(failed)
+}
+
+/// A delivery to a handler that is not configured would wait for ever.
+fn known_handlers(state: &State, names: Vec<String>) -> Result<Vec<Arc<str>>, Problem> {
+    if names.is_empty() {
+        return Err(Problem::bad_request(
+            "`handlers` is empty; leave it out to take the event's own",
+        ));
+    }
+    names
+        .iter()
+        .map(|name| {
+            let known = state.handlers.iter().find(|handler| ***handler == **name);
+            known.cloned().ok_or_else(|| {
+                let name: String = name.chars().take(64).collect();
+                Problem::bad_request(format!("no handler is called `{name}`"))
+            })
+        })
+        .collect()
+}
+
+fn reprocessed(done: Reprocessed, dry_run: bool) -> HttpResponse {
+    ok(&json!({"events": done.events, "deliveries": done.deliveries, "dry_run": dry_run}))
+}
+
+/// `POST /events/{provider}/{id}/discard`
+pub(super) async fn discard(request: HttpRequest, mut body: web::Payload, state: web::Data<State>) -> Answer {
+    let asked: DiscardOne = read_json(&request, &mut body).await?;
+    let (provider, id) = query::event_path(request.path())?;
+    let who = by_api(asked.reason);
+    let done = state
+        .store
+        .discard(&provider, &id, who)
+        .await
+        .map_err(failed)?
+        .ok_or_else(no_event)?;
+    Ok(ok(&json!({"deliveries": done.deliveries})))
+}
+
+/// `GET /stats`
+pub(super) async fn stats(request: HttpRequest, state: web::Data<State>) -> Answer {
+    query::none(request.query_string())?;
+    let stats = state.store.stats().await.map_err(failed)?;
+    Ok(ok(&StatsJson::from(&stats)))
+}
+
+/// `GET /providers`
+pub(super) async fn providers(request: HttpRequest, state: web::Data<State>) -> Answer {
+    #[derive(Serialize)]
+    struct ProviderJson {
+        name: Arc<str>,
+        adapter: Arc<str>,
+        url: String,
+        verify: String,
+    }
+    query::none(request.query_string())?;
+    let all = state.providers.all();
+    let list: Vec<ProviderJson> = all
+        .iter()
+        .map(|endpoint| ProviderJson {
+            name: endpoint.provider.name.clone(),
+            adapter: endpoint.provider.adapter.clone(),
+            url: format!("{}/webhooks/{}", endpoint.provider.public_url, endpoint.provider.name),
+            verify: endpoint.verify(),
+        })
+        .collect();
+    Ok(ok(&json!({"providers": list})))
+}
+
+fn ok(value: &impl Serialize) -> HttpResponse {
+    match serde_json::to_vec(value) {
+        Ok(json) => HttpResponse::Ok()
+            .insert_header((header::CONTENT_TYPE, "application/json"))
+            .insert_header((header::X_CONTENT_TYPE_OPTIONS, "nosniff"))
+            .insert_header((header::CACHE_CONTROL, "no-store"))
+            .body(json),
+        Err(error) => {
+            tracing::error!(%error, "an answer could not be written as JSON");
+            Problem::unavailable("the answer could not be written").respond()
+        }
+    }
+}
+
+fn no_event() -> Problem {
+    Problem::not_found("there is no such event")
+}
+
+fn failed(error: StoreError) -> Problem {
+    tracing::warn!(%error, "the store did not answer the API");
+    error.into()
+}
+
+fn by_api(reason: Option<String>) -> Who {
+    Who {
+        actor: "api".into(),
+        reason,
+    }
+}
+
+async fn read_json<T>(request: &HttpRequest, payload: &mut web::Payload) -> Result<T, Problem>
+where
+    T: for<'de> Deserialize<'de> + Default,
+{
+    query::none(request.query_string())?;
+    let budget = Budget::new(MAX_JSON);
+    let read = body::read(payload, None, MAX_JSON, JSON_TIMEOUT, &mut Share::none_of(&budget)).await;
+    let bytes = read.map_err(|error| match error {
+        BodyError::TooLarge | BodyError::NoRoom => {
+            Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "the body is larger than 64 KiB")
+        }
+        BodyError::TooSlow => Problem::new(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time"),
+        BodyError::Broken => Problem::bad_request("the body is not well formed"),
+    })?;
+    query::json(&bytes)
+}
+
+const MAX_JSON: usize = 64 * 1024;
+const JSON_TIMEOUT: Duration = Duration::from_secs(10);

@@ -1,0 +1,98 @@
+//! The metrics of the HTTP surface: their names, and the handles that the hot path keeps, registered once per provider
+//! and not looked up per request. The recorder must be installed before a provider is registered.
+
+use metrics::{Counter, Gauge, Histogram};
+
+/// Events stored for the first time. Labels: `provider`.
+pub const ACCEPTED: &str = "cerca_events_accepted_total";
+/// Events that were there already. Labels: `provider`.
+pub const DUPLICATES: &str = "cerca_events_duplicate_total";
+/// Events whose id was there already with another body. Labels: `provider`.
+pub const CONFLICTS: &str = "cerca_events_conflict_total";
+/// Stored events that no handler wants. Labels: `provider`.
+pub const UNROUTED: &str = "cerca_events_unrouted_total";
+/// Ownership challenges answered. Labels: `provider`.
+pub const HANDSHAKES: &str = "cerca_handshakes_total";
+/// Requests answered 4xx. Labels: `provider` (`unknown` where there is none), `reason`.
+pub const REJECTED: &str = "cerca_requests_rejected_total";
+/// Requests answered 503. Labels: `provider`, `cause`.
+pub const UNAVAILABLE: &str = "cerca_requests_unavailable_total";
+/// Seconds from the request's head to the commit of its events. Labels: `provider`.
+pub const ACK_SECONDS: &str = "cerca_ack_seconds";
+/// Bytes of request bodies in memory.
+pub const BODY_BYTES: &str = "cerca_body_bytes_in_flight";
+
+/// Events by status, read from the store at scrape. Labels: `status`.
+pub const EVENTS: &str = "cerca_events";
+/// Conflicts recorded, read from the store at scrape.
+pub const CONFLICTS_STORED: &str = "cerca_conflicts";
+/// Deliveries in the work list, read from the store at scrape. Labels: `handler`, `state`.
+pub const DELIVERIES: &str = "cerca_deliveries";
+/// Age of the oldest delivery that is due and not claimed, read from the store at scrape. Labels: `handler`.
+pub const OLDEST_DUE_SECONDS: &str = "cerca_oldest_due_seconds";
+/// 1 while the store answers, read at scrape.
+pub const STORE_UP: &str = "cerca_store_up";
+
+/// Gives every metric of this module its help text. Call once, after the recorder is installed.
+pub fn describe() {
+    use metrics::{Unit, describe_counter as counter, describe_gauge as gauge, describe_histogram as histogram};
+    counter!(ACCEPTED, "Events stored for the first time");
+    counter!(DUPLICATES, "Events that were stored already");
+    counter!(CONFLICTS, "Events whose id was stored already with another body");
+    counter!(UNROUTED, "Stored events that no handler wants");
+    counter!(HANDSHAKES, "Ownership challenges answered");
+    counter!(REJECTED, "Requests answered 4xx, by reason");
+    counter!(UNAVAILABLE, "Requests answered 503, by cause");
+    histogram!(ACK_SECONDS, Unit::Seconds, "Time from request head to commit");
+    gauge!(BODY_BYTES, Unit::Bytes, "Bytes of request bodies in memory");
+    gauge!(EVENTS, "Events by status");
+    gauge!(CONFLICTS_STORED, "Conflicts recorded");
+    gauge!(DELIVERIES, "Deliveries in the work list by handler and state");
+    gauge!(
+        OLDEST_DUE_SECONDS,
+        Unit::Seconds,
+        "Age of the oldest delivery that is due"
+    );
+    gauge!(STORE_UP, "1 while the store answers");
+}
+
+/// The handles of one provider.
+#[derive(Clone)]
+pub struct ProviderMetrics {
+    pub accepted: Counter,
+    pub duplicates: Counter,
+    pub conflicts: Counter,
+    pub unrouted: Counter,
+    pub handshakes: Counter,
+    pub ack_seconds: Histogram,
+}
+
+impl ProviderMetrics {
+    #[must_use]
+    pub fn register(provider: &str) -> Self {
+        let provider = provider.to_owned();
+        Self {
+            accepted: metrics::counter!(ACCEPTED, "provider" => provider.clone()),
+            duplicates: metrics::counter!(DUPLICATES, "provider" => provider.clone()),
+            conflicts: metrics::counter!(CONFLICTS, "provider" => provider.clone()),
+            unrouted: metrics::counter!(UNROUTED, "provider" => provider.clone()),
+            handshakes: metrics::counter!(HANDSHAKES, "provider" => provider.clone()),
+            ack_seconds: metrics::histogram!(ACK_SECONDS, "provider" => provider),
+        }
+    }
+}
+
+/// Counts a request that was answered 4xx. Off the hot path, so it is looked up.
+pub fn count_rejected(provider: &str, reason: &'static str) {
+    metrics::counter!(REJECTED, "provider" => provider.to_owned(), "reason" => reason).increment(1);
+}
+
+/// Counts a request that was answered 503.
+pub fn count_unavailable(provider: &str, cause: &'static str) {
+    metrics::counter!(UNAVAILABLE, "provider" => provider.to_owned(), "cause" => cause).increment(1);
+}
+
+/// The gauge of the bodies in memory.
+pub fn body_bytes() -> Gauge {
+    metrics::gauge!(BODY_BYTES)
+}

@@ -1,0 +1,103 @@
+//! The registered providers, as requests look them up: a map that is replaced as a whole when one is added or changed.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, PoisonError, RwLock},
+};
+
+use crate::adapters::{Expr, Provider};
+
+use super::{log_gate::LogGate, metrics::ProviderMetrics};
+
+/// A registered provider, ready to receive.
+pub struct Endpoint {
+    pub provider: Arc<Provider>,
+    /// Headers that signatures, tokens or credentials are read from, lower case; never stored.
+    pub(super) proof_headers: Box<[Box<str>]>,
+    pub(super) metrics: ProviderMetrics,
+    pub(super) log_gate: LogGate,
+}
+
+impl Endpoint {
+    fn new(provider: Arc<Provider>) -> Self {
+        Self {
+            metrics: ProviderMetrics::register(&provider.name),
+            proof_headers: proof_headers(&provider),
+            log_gate: LogGate::default(),
+            provider,
+        }
+    }
+
+    /// How it proves its requests, for people: the names of its signature rules, or `none`.
+    #[must_use]
+    pub fn verify(&self) -> String {
+        if !self.provider.verifies() {
+            return "none".into();
+        }
+        let names: Vec<&str> = self.provider.rules.signatures.iter().map(|rule| &*rule.name).collect();
+        names.join(", ")
+    }
+}
+
+fn proof_headers(provider: &Provider) -> Box<[Box<str>]> {
+    fn header(expression: &Expr) -> Option<&str> {
+        match expression {
+            Expr::Header(name) => Some(name),
+            Expr::Call(_, inner) => header(inner),
+            _ => None,
+        }
+    }
+    let rules = &provider.rules.signatures;
+    rules
+        .iter()
+        .flat_map(|rule| &rule.sources)
+        .filter_map(header)
+        .map(|name| name.to_ascii_lowercase().into_boxed_str())
+        .collect()
+}
+
+/// Name → endpoint. Readers hold the lock only to clone an `Arc`.
+#[derive(Default)]
+pub struct Providers {
+    map: RwLock<HashMap<Arc<str>, Arc<Endpoint>>>,
+}
+
+impl Providers {
+    /// Registers these. The metrics recorder must be installed before.
+    #[must_use]
+    pub fn new(providers: impl IntoIterator<Item = Arc<Provider>>) -> Self {
+        let new = Self::default();
+        new.replace(providers);
+        new
+    }
+
+    /// Puts these in the place of all that were registered before. Requests in flight finish with what they began with.
+    pub fn replace(&self, providers: impl IntoIterator<Item = Arc<Provider>>) {
+        let map = providers
+            .into_iter()
+            .map(|provider| (provider.name.clone(), Arc::new(Endpoint::new(provider))))
+            .collect();
+        *self.map.write().unwrap_or_else(PoisonError::into_inner) = map;
+    }
+
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<Arc<Endpoint>> {
+        let map = self.map.read().unwrap_or_else(PoisonError::into_inner);
+        map.get(name).cloned()
+    }
+
+    /// All of them, by name.
+    #[must_use]
+    pub fn all(&self) -> Vec<Arc<Endpoint>> {
+        let map = self.map.read().unwrap_or_else(PoisonError::into_inner);
+        let mut all: Vec<_> = map.values().cloned().collect();
+        all.sort_by(|a, b| a.provider.name.cmp(&b.provider.name));
+        all
+    }
+
+    /// The adapter of a provider, where it is still registered.
+    #[must_use]
+    pub fn adapter(&self, name: &str) -> Option<Arc<str>> {
+        self.get(name).map(|endpoint| endpoint.provider.adapter.clone())
+    }
+}

@@ -1,0 +1,362 @@
+//! `POST /webhooks/{provider}`: read the bytes, ingest, accept, acknowledge. The 200 is sent after the commit and from
+//! nowhere else.
+//!
+//! Nothing here touches the database: `accept` queues the events before it is awaited, so a client that goes away in
+//! the middle (which drops this future) has still been stored.
+
+use std::{
+    borrow::Cow,
+    panic::{AssertUnwindSafe, catch_unwind},
+    time::Instant,
+};
+
+use actix_web::{
+    HttpRequest, HttpResponse,
+    http::{Method, StatusCode, header},
+    web::{self, Bytes},
+};
+use jiff::Timestamp;
+use sha2::{Digest as _, Sha256};
+
+use crate::{
+    domain::{HeaderList, NewEvent, RawRequest},
+    ingest::{self, Answer, Identified, Ingested, Rejection},
+    store::{Accepted, StoreError},
+};
+
+use super::{
+    State,
+    body::{self, BodyError, Share},
+    error::Problem,
+    headers, metrics,
+    providers::Endpoint,
+    proxies,
+};
+
+/// The route of every method on `/webhooks/{provider}`, with or without a trailing slash.
+pub(super) async fn receive(request: HttpRequest, mut payload: web::Payload, state: web::Data<State>) -> HttpResponse {
+    let started = Instant::now();
+    let name = request.match_info().get("provider").unwrap_or_default();
+    let Some(endpoint) = state.providers.get(name) else {
+        let refusal = Refusal::new("unknown_provider", Problem::not_found("no provider has this URL"));
+        refusal.report("unknown", &state.log_gate, &request, &state);
+        return refusal.problem.respond_unread(payload);
+    };
+    let mut share = Share::none_of(&state.budget);
+    match answer(&request, &mut payload, &mut share, &state, &endpoint, started).await {
+        Ok(response) => response,
+        Err(refusal) => {
+            refusal.report(&endpoint.provider.name, &endpoint.log_gate, &request, &state);
+            refusal.problem.respond_unread(payload)
+        }
+    }
+}
+
+async fn answer(
+    request: &HttpRequest,
+    payload: &mut web::Payload,
+    share: &mut Share<'_>,
+    state: &State,
+    endpoint: &Endpoint,
+    started: Instant,
+) -> Result<HttpResponse, Refusal> {
+    let method = request.method();
+    if !matches!(*method, Method::POST | Method::GET | Method::HEAD) {
+        return Err(Refusal::method("POST, GET, HEAD"));
+    }
+    let body = read_body(request, payload, share, state, endpoint).await?;
+    let decision = catch_unwind(AssertUnwindSafe(|| decide(request, &body, state, endpoint)));
+    match decision {
+        Ok(Decision::Store(events)) if *method == Method::POST => store(events, state, endpoint).await.inspect(|_| {
+            endpoint.metrics.ack_seconds.record(started.elapsed());
+        }),
+        Ok(Decision::Answer(answer)) => {
+            endpoint.metrics.handshakes.increment(1);
+            Ok(respond(&answer))
+        }
+        Ok(Decision::Reject(rejection)) if *method == Method::POST => Err(Refusal::rejected(&rejection)),
+        Ok(Decision::Reject(rejection @ Rejection::Handshake { .. })) => Err(Refusal::rejected(&rejection)),
+        // Several senders ask whether the URL lives before they use it.
+        Ok(_) if *method == Method::HEAD => Ok(HttpResponse::Ok().finish()),
+        Ok(_) => Err(Refusal::method("POST")),
+        // A bug of ours must not cost the event: the sender comes again.
+        Err(_) => Err(Refusal::unavailable("panic")),
+    }
+}
+
+async fn read_body(
+    request: &HttpRequest,
+    payload: &mut web::Payload,
+    share: &mut Share<'_>,
+    state: &State,
+    endpoint: &Endpoint,
+) -> Result<Bytes, Refusal> {
+    let headers = request.headers();
+    // What is signed is what was sent, and the bytes are never decompressed here.
+    if let Some(encoding) = headers.get(header::CONTENT_ENCODING)
+        && !encoding.as_bytes().trim_ascii().eq_ignore_ascii_case(b"identity")
+    {
+        let problem = Problem::new(
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            "send the body without Content-Encoding",
+        );
+        return Err(Refusal::new("content_encoding", problem));
+    }
+    let declared = headers
+        .get(header::CONTENT_LENGTH)
+        .and_then(|length| length.to_str().ok()?.trim().parse().ok());
+    body::read(
+        payload,
+        declared,
+        endpoint.provider.max_body,
+        state.settings.body_timeout,
+        share,
+    )
+    .await
+    .map_err(Refusal::from)
+}
+
+/// What to do with a request, as `ingest` read it.
+enum Decision {
+    Store(Vec<NewEvent>),
+    Answer(Answer),
+    Reject(Rejection),
+}
+
+fn decide(request: &HttpRequest, body: &Bytes, state: &State, endpoint: &Endpoint) -> Decision {
+    let provider = &endpoint.provider;
+    let headers: HeaderList<'_> = request
+        .headers()
+        .iter()
+        .map(|(name, value)| (name.as_str(), value.as_bytes()))
+        .collect();
+    let target = request.uri().path_and_query().map_or("/", |target| target.as_str());
+    let url = [&provider.public_url, target].concat();
+    let raw = RawRequest {
+        method: request.method().as_str(),
+        url: &url,
+        headers: &headers,
+        body,
+    };
+    match ingest::ingest(provider, &raw, Timestamp::now()) {
+        Ok(Ingested::Events { events, .. }) => Decision::Store(new_events(events, request, body, state, endpoint)),
+        Ok(Ingested::Handshake(answer)) => Decision::Answer(answer),
+        Err(rejection) => Decision::Reject(rejection),
+    }
+}
+
+fn new_events(
+    events: Vec<Identified<'_>>,
+    request: &HttpRequest,
+    body: &Bytes,
+    state: &State,
+    endpoint: &Endpoint,
+) -> Vec<NewEvent> {
+    let stored_headers = headers::to_json(request.headers(), &endpoint.proof_headers);
+    let content_type = request
+        .headers()
+        .get(header::CONTENT_TYPE)
+        .and_then(|value| value.to_str().ok())
+        .map(str::to_owned);
+    let provider = &endpoint.provider;
+    events
+        .into_iter()
+        .map(|event| {
+            let payload = share_bytes(body, event.payload);
+            NewEvent {
+                provider: provider.name.clone(),
+                routes: (state.router)(&provider.name, &provider.adapter, event.event_type.as_deref()),
+                provider_event_id: event.id,
+                event_type: event.event_type,
+                body_sha256: Sha256::digest(&payload).into(),
+                payload,
+                content_type: content_type.clone(),
+                headers: stored_headers.clone(),
+                ordering_key: event.ordering_key,
+                occurred_at: event.occurred_at,
+            }
+        })
+        .collect()
+}
+
+/// The payload without a copy where it is a part of the body.
+fn share_bytes(body: &Bytes, payload: Cow<'_, [u8]>) -> Bytes {
+    match payload {
+        Cow::Borrowed(slice) => {
+            let whole = body.as_ptr_range();
+            let part = slice.as_ptr_range();
+            if whole.start <= part.start && part.end <= whole.end {
+                body.slice_ref(slice)
+            } else {
+                Bytes::copy_from_slice(slice)
+            }
+        }
+        Cow::Owned(bytes) => Bytes::from(bytes),
+    }
+}
+
+async fn store(events: Vec<NewEvent>, state: &State, endpoint: &Endpoint) -> Result<HttpResponse, Refusal> {
+    if events.is_empty() {
+        return Ok(acknowledge(endpoint));
+    }
+    let routed: Vec<bool> = events.iter().map(|event| !event.routes.is_empty()).collect();
+    let accepted = state.store.accept(events).await?;
+    let mut conflict = false;
+    for (one, routed) in accepted.iter().zip(routed) {
+        match one {
+            Accepted::Stored => {
+                endpoint.metrics.accepted.increment(1);
+                if !routed {
+                    endpoint.metrics.unrouted.increment(1);
+                }
+            }
+            Accepted::Duplicate => endpoint.metrics.duplicates.increment(1),
+            Accepted::Conflict => {
+                endpoint.metrics.conflicts.increment(1);
+                conflict = true;
+            }
+        }
+    }
+    if conflict && endpoint.provider.on_conflict == 409 {
+        let problem = Problem::new(
+            StatusCode::CONFLICT,
+            "this event id was stored before with another body",
+        );
+        return Err(Refusal::new("conflict", problem));
+    }
+    Ok(acknowledge(endpoint))
+}
+
+/// The answer after the commit.
+fn acknowledge(endpoint: &Endpoint) -> HttpResponse {
+    respond(endpoint.provider.response())
+}
+
+fn respond(answer: &Answer) -> HttpResponse {
+    let status = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::OK);
+    let mut builder = HttpResponse::build(status);
+    for (name, value) in &answer.headers {
+        builder.insert_header((name.as_str(), value.as_str()));
+    }
+    if !answer.content_type.is_empty() {
+        builder.insert_header((header::CONTENT_TYPE, answer.content_type.as_str()));
+    }
+    builder
+        .insert_header((header::X_CONTENT_TYPE_OPTIONS, "nosniff"))
+        .body(answer.body.clone())
+}
+
+/// A request that is not taken: what the sender reads, and what we keep of it.
+struct Refusal {
+    problem: Problem,
+    /// A constant name, for log and metrics.
+    reason: &'static str,
+    /// For the log only.
+    detail: Option<String>,
+}
+
+impl Refusal {
+    fn new(reason: &'static str, problem: Problem) -> Self {
+        Self {
+            problem,
+            reason,
+            detail: None,
+        }
+    }
+
+    fn method(allow: &'static str) -> Self {
+        Self::new("method", Problem::method_not_allowed(allow))
+    }
+
+    fn unavailable(cause: &'static str) -> Self {
+        Self::new(cause, Problem::unavailable("not stored; send it again"))
+    }
+
+    fn rejected(rejection: &Rejection) -> Self {
+        let status = StatusCode::from_u16(rejection.status()).unwrap_or(StatusCode::BAD_REQUEST);
+        let problem = match status {
+            StatusCode::UNAUTHORIZED => Problem::unauthorized(),
+            StatusCode::BAD_REQUEST => Problem::bad_request(match rejection {
+                Rejection::MissingId => "the request is authentic, but holds no event id",
+                _ => "the request is authentic, but not of the form that this provider sends",
+            }),
+            other => Problem::new(other, "refused"),
+        };
+        Self {
+            detail: Some(rejection.to_string()),
+            ..Self::new(rejection.reason(), problem)
+        }
+    }
+
+    /// Counts it, and writes a line as long as there are not too many. The line holds no body, header or signature.
+    fn report(&self, provider: &str, gate: &super::log_gate::LogGate, request: &HttpRequest, state: &State) {
+        let status = self.problem.status.as_u16();
+        if status == 503 {
+            metrics::count_unavailable(provider, self.reason);
+        } else {
+            metrics::count_rejected(provider, self.reason);
+        }
+        let second = u64::try_from(Timestamp::now().as_second()).unwrap_or_default();
+        let Some(held_back) = gate.pass(second) else { return };
+        let client = proxies::client(request, &state.settings.trusted_proxies);
+        let client = client.map(tracing::field::display);
+        let (reason, detail) = (self.reason, self.detail.as_deref());
+        if self.reason == "refused_by_store" || self.reason == "panic" {
+            tracing::error!(
+                provider.name = provider,
+                status,
+                reason,
+                detail,
+                client,
+                held_back,
+                "request not stored"
+            );
+        } else {
+            tracing::warn!(
+                provider.name = provider,
+                status,
+                reason,
+                detail,
+                client,
+                held_back,
+                "request refused"
+            );
+        }
+    }
+}
+
+impl From<BodyError> for Refusal {
+    fn from(error: BodyError) -> Self {
+        match error {
+            BodyError::TooLarge => Self::new(
+                "too_large",
+                Problem::new(
+                    StatusCode::PAYLOAD_TOO_LARGE,
+                    "the body is larger than this provider may send",
+                ),
+            ),
+            BodyError::TooSlow => Self::new(
+                "too_slow",
+                Problem::new(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time"),
+            ),
+            BodyError::NoRoom => Self::unavailable("bytes_in_flight"),
+            BodyError::Broken => Self::new("broken_body", Problem::bad_request("the body is not well formed")),
+        }
+    }
+}
+
+impl From<StoreError> for Refusal {
+    fn from(error: StoreError) -> Self {
+        let detail = Some(error.to_string());
+        let refusal = match error {
+            StoreError::Full => Self::unavailable("store_full"),
+            StoreError::Unavailable(_) => Self::unavailable("store_unavailable"),
+            StoreError::Closed => Self::unavailable("store_closed"),
+            StoreError::Refused(_) => Self::new(
+                "refused_by_store",
+                Problem::bad_request("these values cannot be stored"),
+            ),
+        };
+        Self { detail, ..refusal }
+    }
+}

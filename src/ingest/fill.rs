@@ -1,0 +1,110 @@
+//! Placeholders of samples: `{{uuid}}` and its like.
+
+use std::collections::HashMap;
+
+use jiff::Timestamp;
+use rand::RngExt as _;
+
+use super::OwnedRequest;
+
+/// Fills what a sample leaves open. The same name gives the same value throughout one request.
+pub(crate) struct Filler<'a> {
+    values: HashMap<String, String>,
+    now: Timestamp,
+    secret: &'a str,
+}
+
+/// Filled in by signing, not before.
+pub(crate) const SIGNATURE: &str = "{{signature}}";
+
+impl<'a> Filler<'a> {
+    pub(crate) fn new(now: Timestamp, secret: &'a str) -> Self {
+        Self {
+            values: HashMap::new(),
+            now,
+            secret,
+        }
+    }
+
+    /// Fills URL, header values and body.
+    pub(crate) fn request(&mut self, request: &OwnedRequest) -> OwnedRequest {
+        let url = self.fill(request.url.as_bytes());
+        OwnedRequest {
+            method: request.method.clone(),
+            url: String::from_utf8_lossy(&url).into_owned(),
+            headers: request
+                .headers
+                .iter()
+                .map(|(name, value)| (name.clone(), self.fill(value)))
+                .collect(),
+            body: self.fill(&request.body),
+        }
+    }
+
+    /// Fills one text. Names that are not known stay as they are.
+    fn fill(&mut self, text: &[u8]) -> Vec<u8> {
+        let mut out = Vec::with_capacity(text.len());
+        let mut rest = text;
+        while let Some(at) = rest.windows(2).position(|pair| pair == b"{{") {
+            out.extend_from_slice(&rest[..at]);
+            rest = &rest[at..];
+            let end = rest.windows(2).take(40).position(|pair| pair == b"}}");
+            let name = end.and_then(|end| std::str::from_utf8(&rest[2..end]).ok());
+            match (end, name.and_then(|name| self.value(name))) {
+                (Some(end), Some(value)) => {
+                    out.extend_from_slice(value.as_bytes());
+                    rest = &rest[end + 2..];
+                }
+                _ => {
+                    out.push(b'{');
+                    rest = &rest[1..];
+                }
+            }
+        }
+        out.extend_from_slice(rest);
+        out
+    }
+
+    fn value(&mut self, name: &str) -> Option<String> {
+        if let Some(value) = self.values.get(name) {
+            return Some(value.clone());
+        }
+        let value = match name.split(':').next()? {
+            "uuid" => uuid(),
+            "hex24" => hex::encode(rand::random::<[u8; 12]>()),
+            "digits10" => rand::rng().random_range(1_000_000_000_u64..10_000_000_000).to_string(),
+            "unix" => self.now.as_second().to_string(),
+            "unix_ms" => self.now.as_millisecond().to_string(),
+            "rfc3339" => self.now.to_string(),
+            "secret" => self.secret.to_owned(),
+            _ => return None,
+        };
+        self.values.insert(name.to_owned(), value.clone());
+        Some(value)
+    }
+}
+
+/// A random UUID (version 4).
+fn uuid() -> String {
+    let mut bytes: [u8; 16] = rand::random();
+    bytes[6] = bytes[6] & 0x0f | 0x40;
+    bytes[8] = bytes[8] & 0x3f | 0x80;
+    let text = hex::encode(bytes);
+    format!("{}-{}-{}-{}-{}", &text[..8], &text[8..12], &text[12..16], &text[16..20], &text[20..])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_has_one_value_and_the_unknown_stays() {
+        let now = Timestamp::from_second(5).unwrap();
+        let mut filler = Filler::new(now, "s");
+        let text = filler.fill(b"{{uuid}}{{uuid}}{{uuid:2}} {{unix}} {{secret}} {{nope}} {{{unix}}} {{signature}} {{");
+        let text = String::from_utf8(text).unwrap();
+        assert_eq!(text[..36], text[36..72]);
+        assert_ne!(text[..36], text[72..108]);
+        assert_eq!(&text[108..], " 5 s {{nope}} {5} {{signature}} {{");
+    }
+}

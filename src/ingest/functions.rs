@@ -1,0 +1,66 @@
+//! The functions of expressions. A value that a function cannot read is no value.
+
+use std::borrow::Cow;
+
+use base64::Engine as _;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
+
+use super::{form, scope::Value};
+use crate::adapters::{BASE64, BASE64_URL, Digester, Function, Hash, hash};
+
+/// What an escape must be written for: all but letters, digits and `-_.~` (RFC 3986).
+const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'_')
+    .remove(b'.')
+    .remove(b'~');
+
+/// Applies a function. `mac` is keyed with the newest secret.
+pub(crate) fn call<'s>(
+    function: Function,
+    value: Cow<'s, [u8]>,
+    mac: Option<&Digester>,
+) -> Value<'s> {
+    Some(match function {
+        Function::Lower => Cow::Owned(value.to_ascii_lowercase()),
+        Function::Upper => Cow::Owned(value.to_ascii_uppercase()),
+        Function::Trim => match value {
+            Cow::Borrowed(text) => Cow::Borrowed(text.trim_ascii()),
+            Cow::Owned(text) => Cow::Owned(text.trim_ascii().to_vec()),
+        },
+        Function::Sha1 => hex(hash(Hash::Sha1, &value).bytes()),
+        Function::Sha256 => hex(hash(Hash::Sha256, &value).bytes()),
+        Function::HmacSha256 => {
+            let mut mac = mac?.clone();
+            mac.update(&value);
+            hex(mac.finish().bytes())
+        }
+        Function::Base64 => Cow::Owned(
+            base64::engine::general_purpose::STANDARD
+                .encode(&value)
+                .into_bytes(),
+        ),
+        Function::Unbase64 => {
+            let text = value.trim_ascii();
+            Cow::Owned(
+                BASE64
+                    .decode(text)
+                    .or_else(|_| BASE64_URL.decode(text))
+                    .ok()?,
+            )
+        }
+        Function::Unhex => Cow::Owned(hex::decode(&value).ok()?),
+        Function::UrlDecode => Cow::Owned(form::decode(&value).into_owned()),
+        Function::UrlEncode => {
+            Cow::Owned(percent_encode(&value, UNRESERVED).to_string().into_bytes())
+        }
+        Function::Json => {
+            let text = std::str::from_utf8(&value).ok()?;
+            Cow::Owned(serde_json::to_vec(text).ok()?)
+        }
+    })
+}
+
+fn hex(bytes: &[u8]) -> Cow<'static, [u8]> {
+    Cow::Owned(hex::encode(bytes).into_bytes())
+}

@@ -1,0 +1,90 @@
+//! From a proved request to its events, by the adapter's selectors.
+//!
+//! An authentic event with a readable id is never lost: whatever else cannot be read (type, time, ordering key) is
+//! absent. An id that cannot be kept as it is makes the request malformed, because cutting it would merge events.
+
+use std::borrow::Cow;
+
+use super::{
+    Identified, Rejection, batch,
+    scope::{Frame, Scope},
+    time,
+};
+
+/// Longest id, type and ordering key in bytes.
+pub(crate) const MAX_KEY: usize = 1024;
+
+/// All events of a request.
+pub(crate) fn identify<'a>(scope: &Scope<'_, 'a>) -> Result<Vec<Identified<'a>>, Rejection> {
+    let Some(items) = batch::items(scope)? else {
+        let payload = Cow::Borrowed(scope.request.body);
+        return Ok(vec![event(scope, Frame::default(), payload)?]);
+    };
+    items
+        .iter()
+        .map(|item| {
+            event(
+                scope,
+                item.frame(),
+                batch::payload(scope, &item.document.text),
+            )
+        })
+        .collect()
+}
+
+fn event<'a>(
+    scope: &Scope<'_, '_>,
+    frame: Frame<'_>,
+    payload: Cow<'a, [u8]>,
+) -> Result<Identified<'a>, Rejection> {
+    let selectors = &scope.provider.rules.event;
+    let (id, sender_id) = ids(scope, frame)?;
+    let text = |templates| scope.first(templates, frame).and_then(|value| key(&value));
+    Ok(Identified {
+        id,
+        sender_id,
+        event_type: text(&selectors.kind),
+        occurred_at: scope
+            .first(&selectors.time, frame)
+            .and_then(|value| time::event(&value, selectors.utc_offset)),
+        ordering_key: text(&selectors.ordering),
+        payload,
+    })
+}
+
+/// What makes the event unique, and the sender's own id where that is another.
+fn ids(scope: &Scope<'_, '_>, frame: Frame<'_>) -> Result<(String, Option<String>), Rejection> {
+    let selectors = &scope.provider.rules.event;
+    let id = scope
+        .first(&selectors.id, frame)
+        .map(|id| checked_id(&id))
+        .transpose()?;
+    let key = scope
+        .first(&selectors.key, frame)
+        .map(|key| checked_id(&key))
+        .transpose()?;
+    match (key, id) {
+        (Some(key), id) => Ok((key, id)),
+        (None, Some(id)) => Ok((id, None)),
+        (None, None) => match scope.json_error().filter(|_| selectors.id_reads_json) {
+            Some(error) => Err(Rejection::MalformedBody(error.to_string())),
+            None => Err(Rejection::MissingId),
+        },
+    }
+}
+
+fn checked_id(id: &[u8]) -> Result<String, Rejection> {
+    let malformed = |what: &str| Err(Rejection::MalformedBody(what.to_owned()));
+    match std::str::from_utf8(id) {
+        _ if id.len() > MAX_KEY => malformed("the event id is longer than 1,024 bytes"),
+        Err(_) => malformed("the event id is not UTF-8"),
+        Ok(text) if text.contains('\0') => malformed("the event id holds a NUL"),
+        Ok(text) => Ok(text.to_owned()),
+    }
+}
+
+/// A type or ordering key, where it can be stored as it is.
+fn key(value: &[u8]) -> Option<String> {
+    let text = std::str::from_utf8(value).ok()?;
+    (value.len() <= MAX_KEY && !text.contains('\0')).then(|| text.to_owned())
+}

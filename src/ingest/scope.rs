@@ -1,0 +1,321 @@
+//! One request under evaluation: what expressions read, each document parsed at most once and only when asked for.
+
+use std::{borrow::Cow, cell::OnceCell, rc::Rc};
+
+use jiff::Timestamp;
+use secrecy::ExposeSecret as _;
+use subtle::ConstantTimeEq as _;
+
+use super::{
+    form,
+    json::{self, Found, JsonError},
+    json_text,
+};
+use crate::{
+    adapters::{
+        Condition, Digester, Doc, Expr, Hash, Operand, Part, Provider, Template, Test, Wanted,
+    },
+    domain::RawRequest,
+};
+
+/// A request and the provider it is read for.
+pub(crate) struct Scope<'p, 'a> {
+    pub(crate) provider: &'p Provider,
+    pub(crate) request: RawRequest<'a>,
+    pub(crate) now: Timestamp,
+    body: OnceCell<Document<'a>>,
+    forms: Vec<OnceCell<Option<Document<'a>>>>,
+}
+
+/// A JSON text and where the wanted values lie in it.
+pub(crate) struct Document<'a> {
+    pub(crate) text: Cow<'a, [u8]>,
+    pub(crate) found: Result<Found, JsonError>,
+}
+
+/// What stands beside the request while one expression is read.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Frame<'f> {
+    pub(crate) captures: &'f [(&'f str, Cow<'f, [u8]>)],
+    pub(crate) secret: Option<&'f [u8]>,
+    pub(crate) item: Option<&'f Document<'f>>,
+    /// The elements that the item lies in.
+    pub(crate) around: &'f [Around<'f>],
+}
+
+/// An element that items lie in.
+pub(crate) struct Around<'a> {
+    /// Which of `Documents::around`.
+    pub(crate) index: usize,
+    pub(crate) document: Rc<Document<'a>>,
+}
+
+/// A value: borrowed from the request wherever it can be.
+pub(crate) type Value<'s> = Option<Cow<'s, [u8]>>;
+
+impl<'p, 'a> Scope<'p, 'a> {
+    pub(crate) fn new(provider: &'p Provider, request: RawRequest<'a>, now: Timestamp) -> Self {
+        Self {
+            provider,
+            request,
+            now,
+            body: OnceCell::new(),
+            forms: provider
+                .rules
+                .documents
+                .forms
+                .iter()
+                .map(|_| OnceCell::new())
+                .collect(),
+        }
+    }
+
+    /// Reads one expression.
+    pub(crate) fn eval<'s>(&'s self, expr: &'s Expr, frame: Frame<'s>) -> Value<'s> {
+        let request = &self.request;
+        match expr {
+            Expr::Body => Some(Cow::Borrowed(request.body)),
+            Expr::Json { doc, slot } => json_text::value(self.slice(*doc, *slot, frame)?),
+            Expr::KeyOf { doc, names } => {
+                let (name, _) = names
+                    .iter()
+                    .find(|(_, slot)| self.slice(*doc, *slot, frame).is_some())?;
+                Some(Cow::Borrowed(name.as_bytes()))
+            }
+            Expr::Header(name) => self.header(name),
+            Expr::Query(name) => form::first(self.query()?.as_bytes(), name),
+            Expr::Form(name) => form::first(self.form_body()?, name),
+            Expr::FormSorted if request.body.is_empty() => Some(Cow::Borrowed(b"")),
+            Expr::FormSorted => Some(Cow::Owned(form::sorted(self.form_body()?))),
+            Expr::Item => Some(Cow::Borrowed(&*frame.item?.text)),
+            Expr::RequestId => Some(Cow::Owned(self.request_id())),
+            Expr::Headers(name) => self.headers(name),
+            Expr::Url => Some(Cow::Borrowed(request.url.as_bytes())),
+            Expr::UrlWithPort => Some(super::url::with_port(request.url)),
+            Expr::Path => Some(Cow::Borrowed(
+                super::url::parts(request.url).path.as_bytes(),
+            )),
+            Expr::Host => Some(Cow::Borrowed(
+                super::url::parts(request.url).host.as_bytes(),
+            )),
+            Expr::QueryString => Some(Cow::Borrowed(self.query()?.as_bytes())),
+            Expr::Method => Some(Cow::Borrowed(request.method.as_bytes())),
+            Expr::Capture(name) => {
+                let (_, value) = frame.captures.iter().find(|(known, _)| known == name)?;
+                Some(Cow::Borrowed(value))
+            }
+            Expr::Secret => frame.secret.map(Cow::Borrowed),
+            Expr::Config(name) => self.config(name).map(Cow::Borrowed),
+            Expr::Call(function, inner) => super::functions::call(
+                *function,
+                self.eval(inner, frame)?,
+                self.provider.answer_mac.as_ref(),
+            ),
+        }
+    }
+
+    /// Writes a template piece by piece. `None` where an expression outside brackets has no value.
+    pub(crate) fn write<'s>(
+        &'s self,
+        template: &'s Template,
+        frame: Frame<'s>,
+        sink: &mut dyn FnMut(&[u8]),
+    ) -> Option<()> {
+        for part in &template.0 {
+            match part {
+                Part::Literal(text) => sink(text.as_bytes()),
+                Part::Value(expr) => sink(&self.eval(expr, frame)?),
+                Part::Optional(inner) => {
+                    let mut text = Vec::new();
+                    let inner = inner
+                        .iter()
+                        .try_for_each(|part| self.append(part, frame, &mut text));
+                    if inner.is_some() {
+                        sink(&text);
+                    }
+                }
+            }
+        }
+        Some(())
+    }
+
+    fn append<'s>(&'s self, part: &'s Part, frame: Frame<'s>, text: &mut Vec<u8>) -> Option<()> {
+        match part {
+            Part::Literal(literal) => text.extend_from_slice(literal.as_bytes()),
+            Part::Value(expr) => text.extend_from_slice(&self.eval(expr, frame)?),
+            Part::Optional(_) => {}
+        }
+        Some(())
+    }
+
+    /// The whole of a template; borrowed where it is one expression.
+    pub(crate) fn text<'s>(&'s self, template: &'s Template, frame: Frame<'s>) -> Value<'s> {
+        if let [Part::Value(expr)] = template.0.as_slice() {
+            return self.eval(expr, frame);
+        }
+        let mut text = Vec::new();
+        self.write(template, frame, &mut |piece| text.extend_from_slice(piece))?;
+        Some(Cow::Owned(text))
+    }
+
+    /// The first of several templates that has a value which is not empty.
+    pub(crate) fn first<'s>(&'s self, templates: &'s [Template], frame: Frame<'s>) -> Value<'s> {
+        templates
+            .iter()
+            .filter_map(|template| self.text(template, frame))
+            .find(|value| !value.is_empty())
+    }
+
+    /// Whether all conditions hold. An empty value is none.
+    pub(crate) fn holds(&self, conditions: &[Condition], frame: Frame<'_>) -> bool {
+        conditions.iter().all(|condition| {
+            let value = self
+                .eval(&condition.expr, frame)
+                .filter(|value| !value.is_empty());
+            match &condition.test {
+                Test::Present => value.is_some(),
+                Test::Absent => value.is_none(),
+                Test::Equals(operand) => self.equals(value.as_deref(), operand, frame),
+                Test::Differs(operand) => !self.equals(value.as_deref(), operand, frame),
+            }
+        })
+    }
+
+    fn equals(&self, value: Option<&[u8]>, operand: &Operand, frame: Frame<'_>) -> bool {
+        let same = |other: Option<&[u8]>| match (value, other) {
+            (Some(value), Some(other)) => value.ct_eq(other).into(),
+            _ => false,
+        };
+        match operand {
+            Operand::Text(text) => value.unwrap_or_default() == text.as_bytes(),
+            Operand::Config(name) => same(self.config(name)),
+            Operand::Template(template) => same(self.text(template, frame).as_deref()),
+        }
+    }
+
+    fn config(&self, name: &str) -> Option<&[u8]> {
+        let value = self.provider.options.get(name)?;
+        (!value.is_empty()).then_some(value.as_bytes())
+    }
+
+    /// The newest secret, for answers.
+    pub(crate) fn secret(&self) -> Option<&[u8]> {
+        Some(self.provider.secrets.first()?.expose_secret().as_bytes())
+    }
+
+    fn header(&self, name: &str) -> Value<'_> {
+        let mut values = self.request.headers.get_all(name);
+        let first = values.next()?;
+        let Some(second) = values.next() else {
+            return Some(Cow::Borrowed(first));
+        };
+        let mut joined = first.to_vec();
+        for value in std::iter::once(second).chain(values) {
+            joined.extend_from_slice(b", ");
+            joined.extend_from_slice(value);
+        }
+        Some(Cow::Owned(joined))
+    }
+
+    /// The canonical text of the headers whose names a header lists.
+    fn headers(&self, list: &str) -> Value<'_> {
+        let names = self.header(list)?;
+        let mut text = Vec::new();
+        for name in names.split(|byte| *byte == b',') {
+            let name = std::str::from_utf8(name.trim_ascii()).ok()?;
+            if !text.is_empty() {
+                text.push(b';');
+            }
+            text.extend_from_slice(name.to_ascii_lowercase().as_bytes());
+            text.push(b':');
+            text.extend_from_slice(&self.header(name)?);
+        }
+        Some(Cow::Owned(text))
+    }
+
+    /// A digest of all that arrived and when, to the nanosecond.
+    fn request_id(&self) -> Vec<u8> {
+        let mut digester = Digester::plain(Hash::Sha256);
+        digester.update(&self.now.as_nanosecond().to_le_bytes());
+        digester.update(self.request.url.as_bytes());
+        for (name, value) in self.request.headers.iter() {
+            digester.update(name.as_bytes());
+            digester.update(value);
+        }
+        digester.update(self.request.body);
+        hex::encode(&digester.finish().bytes()[..16]).into_bytes()
+    }
+
+    fn query(&self) -> Option<&'a str> {
+        super::url::parts(self.request.url).query
+    }
+
+    /// The body, where it is form-encoded.
+    pub(crate) fn form_body(&self) -> Option<&'a [u8]> {
+        const FORM: &[u8] = b"application/x-www-form-urlencoded";
+        let content_type = self.request.headers.get("content-type")?;
+        let word = content_type.trim_ascii_start().get(..FORM.len())?;
+        word.eq_ignore_ascii_case(FORM).then_some(self.request.body)
+    }
+
+    fn slice<'s>(&'s self, doc: Doc, slot: usize, frame: Frame<'s>) -> Option<&'s [u8]> {
+        self.document(doc, frame)?.slice(slot)
+    }
+
+    /// A JSON document of the request, read when first asked for.
+    pub(crate) fn document<'s>(&'s self, doc: Doc, frame: Frame<'s>) -> Option<&'s Document<'s>> {
+        match doc {
+            Doc::Body => Some(self.body_document()),
+            Doc::Item => frame.item,
+            Doc::Form(index) => self.form_document(index),
+            Doc::Around(index) => {
+                let found = frame.around.iter().find(|around| around.index == index)?;
+                Some(&found.document)
+            }
+        }
+    }
+
+    /// The JSON body: the bytes received, or the form field that carries them.
+    pub(crate) fn body_document(&self) -> &Document<'a> {
+        self.body.get_or_init(|| {
+            let field = self.provider.rules.form_field.as_deref();
+            let carried = field.and_then(|name| form::first(self.form_body()?, name));
+            let text = carried.unwrap_or(Cow::Borrowed(self.request.body));
+            Document::read(text, &self.provider.rules.documents.body)
+        })
+    }
+
+    /// The JSON text in a form field.
+    pub(crate) fn form_document(&self, index: usize) -> Option<&Document<'a>> {
+        let (name, wanted) = self.provider.rules.documents.forms.get(index)?;
+        let read = || {
+            Some(Document::read(
+                form::first(self.form_body()?, name)?,
+                wanted,
+            ))
+        };
+        self.forms.get(index)?.get_or_init(read).as_ref()
+    }
+
+    /// Why a document that was asked for could not be read.
+    pub(crate) fn json_error(&self) -> Option<&JsonError> {
+        let forms = self.forms.iter().filter_map(|form| form.get()?.as_ref());
+        self.body
+            .get()
+            .into_iter()
+            .chain(forms)
+            .find_map(|document| document.found.as_ref().err())
+    }
+}
+
+impl<'a> Document<'a> {
+    pub(crate) fn read(text: Cow<'a, [u8]>, wanted: &Wanted) -> Self {
+        let found = json::scan(&text, wanted);
+        Self { text, found }
+    }
+
+    /// The exact text of a wanted value.
+    pub(crate) fn slice(&self, slot: usize) -> Option<&[u8]> {
+        self.found.as_ref().ok()?.slice(&self.text, slot)
+    }
+}

@@ -1,0 +1,280 @@
+//! The inverse of verification, for `trigger`, `demo` and tests: a sample becomes the request its sender would send.
+
+use std::borrow::Cow;
+
+use base64::Engine as _;
+use jiff::Timestamp;
+use secrecy::ExposeSecret as _;
+
+use super::{
+    OwnedRequest, batch,
+    fill::{Filler, SIGNATURE},
+    scope::{Frame, Scope},
+    time, verify,
+};
+use crate::adapters::{Digester, Encoding, Expr, Function, Material, Provider, Scheme, Signature};
+
+/// How far past the tolerance a stale request lies.
+const STALE_BY: i64 = 3600;
+
+/// What is wrong with the request on purpose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Bad {
+    /// Nothing.
+    #[default]
+    None,
+    /// Signed rightly, longer ago than the tolerance allows.
+    Stale,
+    /// Changed after it was signed.
+    Tampered,
+    /// Signed with another secret.
+    WrongKey,
+}
+
+/// Why a sample cannot be signed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SignError {
+    #[error("verification is off, so there is nothing to do wrong")]
+    NothingToBreak,
+    #[error("this sender signs no time, or no tolerance is set, so no request is stale")]
+    NotTimed,
+    #[error("no signature rule of the adapter fits this request: {0}")]
+    NoRule(String),
+}
+
+/// Fills the placeholders of a sample and signs it, by the first rule that then verifies.
+///
+/// # Errors
+/// [`SignError`], where no rule fits the sample, or there is no such way to be wrong.
+pub fn sign(
+    provider: &Provider,
+    sample: &OwnedRequest,
+    now: Timestamp,
+    bad: Bad,
+) -> Result<OwnedRequest, SignError> {
+    let secret = provider.secrets.first().map_or("", |secret| secret.expose_secret());
+    if !provider.rules.verify {
+        return match bad {
+            Bad::None => Ok(Filler::new(now, secret).request(sample)),
+            _ => Err(SignError::NothingToBreak),
+        };
+    }
+    let filled = Filler::new(now, secret).request(sample);
+    let (rule, keys) = choose(provider, &filled, now)?;
+    let key = &keys.material;
+    match bad {
+        Bad::None => attempt(provider, rule, key, &filled, now),
+        Bad::Stale => {
+            let tolerance = rule.tolerance.ok_or(SignError::NotTimed)?;
+            let then = Timestamp::from_second(now.as_second() - tolerance - STALE_BY).map_err(|_| SignError::NotTimed)?;
+            let filled = Filler::new(then, secret).request(sample);
+            attempt(provider, rule, key, &filled, then)
+        }
+        Bad::WrongKey => wrong_key(provider, rule, key, sample, &filled, now),
+        Bad::Tampered => {
+            let mut request = attempt(provider, rule, key, &filled, now)?;
+            tamper(&mut request.body);
+            match proves(provider, &request, now) {
+                false => Ok(request),
+                // The body is not what this scheme signs.
+                true => wrong_key(provider, rule, key, sample, &filled, now),
+            }
+        }
+    }
+    .map_err(|error| match error {
+        SignError::NoRule(why) => SignError::NoRule(format!("{}: {why}", rule.name)),
+        other => other,
+    })
+}
+
+/// The first rule by which the request, signed, verifies.
+fn choose<'p>(
+    provider: &'p Provider,
+    filled: &OwnedRequest,
+    now: Timestamp,
+) -> Result<(&'p Signature, &'p crate::adapters::Key), SignError> {
+    let mut why = Vec::new();
+    for (rule, keys) in provider.rules.signatures.iter().zip(&provider.keys) {
+        let Some(key) = keys.first() else {
+            continue;
+        };
+        match attempt(provider, rule, &key.material, filled, now) {
+            Ok(request) if proves(provider, &request, now) => return Ok((rule, key)),
+            Ok(_) => why.push(format!("`{}` does not apply to it", rule.name)),
+            Err(SignError::NoRule(reason)) => why.push(format!("`{}`: {reason}", rule.name)),
+            Err(other) => return Err(other),
+        }
+    }
+    Err(SignError::NoRule(why.join("; ")))
+}
+
+fn proves(provider: &Provider, request: &OwnedRequest, now: Timestamp) -> bool {
+    let headers = request.header_list();
+    verify::verify(&Scope::new(provider, request.raw(&headers), now)).is_ok()
+}
+
+fn wrong_key(
+    provider: &Provider,
+    rule: &Signature,
+    key: &Material,
+    sample: &OwnedRequest,
+    filled: &OwnedRequest,
+    now: Timestamp,
+) -> Result<OwnedRequest, SignError> {
+    const WRONG: &str = "not-the-secret:of-this-provider";
+    let key = match (key, rule.scheme) {
+        (Material::Mac(_), Scheme::Hmac(hash)) => Material::Mac(Digester::keyed(hash, WRONG.as_bytes())),
+        _ => Material::Text(WRONG.into()),
+    };
+    let request = attempt(provider, rule, &key, filled, now)?;
+    match proves(provider, &request, now) {
+        false => Ok(request),
+        // The sample itself carries the secret.
+        true => Ok(Filler::new(now, WRONG).request(sample)),
+    }
+}
+
+/// Changes one digit, or adds a space where there is none.
+fn tamper(body: &mut Vec<u8>) {
+    match body.iter().rposition(u8::is_ascii_digit) {
+        Some(at) => body[at] = if body[at] == b'9' { b'0' } else { body[at] + 1 },
+        None => body.push(b' '),
+    }
+}
+
+/// Signs a request by one rule, as of a time.
+fn attempt(
+    provider: &Provider,
+    rule: &Signature,
+    key: &Material,
+    filled: &OwnedRequest,
+    now: Timestamp,
+) -> Result<OwnedRequest, SignError> {
+    let mut request = filled.clone();
+    let time = time::write(now, rule.timestamp_format);
+    if let Some(Expr::Header(name)) = &rule.timestamp {
+        request.set_header(name, time.clone());
+    }
+    let values = {
+        let headers = request.header_list();
+        let scope = Scope::new(provider, request.raw(&headers), now);
+        match rule.each {
+            false => vec![value(&scope, rule, key, &time, Frame::default())?],
+            true => {
+                let items = batch::items(&scope).ok().flatten().unwrap_or_default();
+                let values = items.iter().map(|item| value(&scope, rule, key, &time, item.frame()));
+                values.collect::<Result<Vec<_>, _>>()?
+            }
+        }
+    };
+    place(&mut request, rule, values)?;
+    Ok(request)
+}
+
+/// The signature as it is written where it is found.
+fn value(scope: &Scope<'_, '_>, rule: &Signature, key: &Material, time: &str, frame: Frame<'_>) -> Result<String, SignError> {
+    let signed_time = match &rule.timestamp {
+        Some(expr) if !rule.captures_time() => scope.eval(expr, frame),
+        _ => Some(Cow::Borrowed(time.as_bytes())),
+    };
+    let mut captures: Vec<(&str, Cow<'_, [u8]>)> = Vec::new();
+    captures.extend(signed_time.map(|time| ("timestamp", time)));
+    for name in rule.format.iter().flat_map(|pattern| pattern.names()) {
+        if name != "signature" && !captures.iter().any(|(known, _)| *known == name) {
+            captures.push((name, Cow::Borrowed(b"1")));
+        }
+    }
+    let signature = signature(scope, rule, key, Frame { captures: &captures, ..frame })?;
+    let render = |pattern: &crate::adapters::Pattern| {
+        pattern.render(|name| match name {
+            "signature" => signature.clone(),
+            name => captures
+                .iter()
+                .find(|(known, _)| *known == name)
+                .map_or_else(String::new, |(_, value)| String::from_utf8_lossy(value).into_owned()),
+        })
+    };
+    let Some(separator) = &rule.list else {
+        return Ok(rule.format.first().map_or_else(|| signature.clone(), render));
+    };
+    let mut signed = false;
+    let items: Vec<String> = rule
+        .format
+        .iter()
+        .filter(|pattern| {
+            let signs = pattern.names().any(|name| name == "signature");
+            let first = !signs || !signed;
+            signed |= signs;
+            first
+        })
+        .map(render)
+        .collect();
+    Ok(items.join(separator))
+}
+
+fn signature(scope: &Scope<'_, '_>, rule: &Signature, key: &Material, frame: Frame<'_>) -> Result<String, SignError> {
+    let (mut digester, secret) = match (key, rule.scheme) {
+        (Material::Mac(mac), _) => (mac.clone(), None),
+        (Material::Text(secret), Scheme::Hash(hash)) => (Digester::plain(hash), Some(secret.expose_secret())),
+        (Material::Text(secret), Scheme::Basic) => {
+            let encoded = base64::engine::general_purpose::STANDARD.encode(secret.expose_secret());
+            return Ok(format!("Basic {encoded}"));
+        }
+        (Material::Text(secret), _) => return Ok(secret.expose_secret().to_owned()),
+    };
+    let frame = Frame {
+        secret: secret.map(str::as_bytes),
+        ..frame
+    };
+    scope
+        .write(&rule.message, frame, &mut |piece| digester.update(piece))
+        .ok_or_else(|| SignError::NoRule("the request lacks a part of the signed message".into()))?;
+    let tag = digester.finish();
+    Ok(match rule.encoding {
+        Encoding::Hex => hex::encode(tag.bytes()),
+        Encoding::Base64 => base64::engine::general_purpose::STANDARD.encode(tag.bytes()),
+        Encoding::Base64Url => base64::engine::general_purpose::URL_SAFE.encode(tag.bytes()),
+    })
+}
+
+/// Puts the signatures where the rule looks for them.
+fn place(request: &mut OwnedRequest, rule: &Signature, values: Vec<String>) -> Result<(), SignError> {
+    let mut source = rule.sources.first();
+    let mut wrap: fn(String) -> String = |value| value;
+    if let Some(Expr::Call(function, inner)) = source {
+        source = Some(inner);
+        if *function == Function::Unbase64 {
+            wrap = |value| base64::engine::general_purpose::STANDARD.encode(value);
+        }
+    }
+    let mut values = values.into_iter().map(wrap);
+    let encoded = |value: &str| percent_encoding::utf8_percent_encode(value, percent_encoding::NON_ALPHANUMERIC).to_string();
+    match source {
+        Some(Expr::Header(name)) => request.set_header(name, values.next().unwrap_or_default()),
+        Some(Expr::Query(name)) => {
+            let mark = if request.url.contains('?') { '&' } else { '?' };
+            let value = encoded(&values.next().unwrap_or_default());
+            request.url = format!("{}{mark}{name}={value}", request.url);
+        }
+        Some(Expr::Form(name)) => {
+            let value = encoded(&values.next().unwrap_or_default());
+            let mark = if request.body.is_empty() { "" } else { "&" };
+            request.body.extend_from_slice(format!("{mark}{name}={value}").as_bytes());
+        }
+        _ => {
+            for value in values {
+                let at = request.body.windows(SIGNATURE.len()).position(|text| text == SIGNATURE.as_bytes());
+                let Some(at) = at else {
+                    if rule.scheme == Scheme::Token {
+                        // The sample carries it as `{{secret}}`.
+                        break;
+                    }
+                    return Err(SignError::NoRule(format!("expected `{SIGNATURE}` where the signature belongs")));
+                };
+                request.body.splice(at..at + SIGNATURE.len(), value.bytes());
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,122 @@
+//! Every embedded folder, and every file of vectors, at once.
+
+use std::path::{Path, PathBuf};
+
+use secrecy::SecretString;
+
+use super::{tests::now, *};
+use crate::adapters::{Adapter, Provider, ProviderSpec, Registry};
+
+#[test]
+fn every_folder_is_understood() {
+    let (_, errors) = Registry::read_all(None).unwrap();
+    let errors: Vec<_> = errors.iter().map(ToString::to_string).collect();
+    assert!(errors.is_empty(), "{}", errors.join("\n"));
+}
+
+/// The folder of shared vectors, where there is one beside the crate (or where `CERCA_VECTORS` says).
+fn shared_vectors() -> Option<PathBuf> {
+    let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/vectors");
+    let folder = std::env::var_os("CERCA_VECTORS").map_or_else(beside, PathBuf::from);
+    folder.is_dir().then_some(folder)
+}
+
+#[test]
+fn shared_vectors_are_met() {
+    let Some(folder) = shared_vectors() else {
+        return;
+    };
+    let registry = Registry::embedded().unwrap();
+    let mut wrong = Vec::new();
+    let mut lines = 0;
+    for name in registry.names() {
+        let Ok(text) = std::fs::read_to_string(folder.join(format!("{name}.jsonl"))) else {
+            continue;
+        };
+        for result in run_vectors(&text, &registry).unwrap() {
+            lines += 1;
+            if !result.ok() {
+                wrong.push(format!(
+                    "{} {}: {:?} {:?}",
+                    result.provider, result.case, result.differences, result.reason
+                ));
+            }
+        }
+    }
+    assert!(
+        wrong.is_empty(),
+        "{} of {lines}:\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
+}
+
+/// A provider of an adapter, with a secret that suits any of its rules.
+fn provider(adapter: &Adapter, registry: &Registry) -> Provider {
+    let shapes = ["c2VjcmV0c2VjcmV0c2VjcmV0", "73656372657473656372657473656372", "user:password", "whsec_c2VjcmV0c2VjcmV0"];
+    let spec = |secret: &str| ProviderSpec {
+        name: "mine".into(),
+        adapter: Some(adapter.name.to_string()),
+        secrets: vec![SecretString::from(secret)],
+        public_url: "https://hooks.example.com".into(),
+        ..ProviderSpec::default()
+    };
+    let mut tried = shapes.iter().map(|secret| Provider::new(spec(secret), registry));
+    tried.find_map(Result::ok).unwrap_or_else(|| panic!("{}: no secret suits", adapter.name))
+}
+
+fn reason(provider: &Provider, request: &OwnedRequest) -> Option<&'static str> {
+    let headers = request.header_list();
+    ingest(provider, &request.raw(&headers), now()).err().map(|rejection| rejection.reason())
+}
+
+#[test]
+fn every_sample_signs_and_verifies_and_no_bad_one_does() {
+    let registry = Registry::embedded().unwrap();
+    for adapter in registry.iter() {
+        assert!(!adapter.samples().is_empty(), "{}: no samples", adapter.name);
+        let provider = provider(adapter, &registry);
+        for (name, text) in adapter.samples() {
+            let at = format!("{}/{name}", adapter.name);
+            let sample = OwnedRequest::parse_sample(text, &provider.public_url).unwrap();
+            let signed = sign(&provider, &sample, now(), Bad::None).unwrap_or_else(|error| panic!("{at}: {error}"));
+            let headers = signed.header_list();
+            match ingest(&provider, &signed.raw(&headers), now()) {
+                Ok(Ingested::Events { events, .. }) => {
+                    assert!(!events.is_empty(), "{at}: no events");
+                    for event in events {
+                        assert!(!event.id.is_empty(), "{at}");
+                        assert!(event.event_type.is_some(), "{at}: no type");
+                        assert!(!event.id.contains("{{"), "{at}: {}", event.id);
+                    }
+                }
+                other => panic!("{at}: {other:?}"),
+            }
+            for bad in [Bad::Tampered, Bad::WrongKey] {
+                let request = sign(&provider, &sample, now(), bad).unwrap();
+                assert!(reason(&provider, &request).is_some(), "{at}: {bad:?}");
+            }
+            match sign(&provider, &sample, now(), Bad::Stale) {
+                Ok(request) => assert_eq!(reason(&provider, &request), Some("stale"), "{at}"),
+                Err(error) => assert_eq!(error, SignError::NotTimed, "{at}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn the_vectors_of_every_folder_are_met() {
+    let registry = Registry::embedded().unwrap();
+    let mut wrong = Vec::new();
+    for adapter in registry.iter() {
+        let Some(text) = adapter.vectors() else {
+            continue;
+        };
+        for result in run_vectors(text, &registry).unwrap_or_else(|error| panic!("{}: {error}", adapter.name)) {
+            if !result.ok() {
+                wrong.push(format!("{} {}: {:?} {:?}", result.provider, result.case, result.differences, result.reason));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}

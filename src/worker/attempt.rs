@@ -1,0 +1,205 @@
+//! One attempt: run the handler, judge what came of it, settle.
+
+use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
+
+use futures_util::FutureExt as _;
+use jiff::Timestamp;
+use tokio::{
+    sync::OwnedSemaphorePermit,
+    time::{Instant, timeout},
+};
+
+use super::{
+    Shared,
+    lane::{Held, Lane, Weight},
+};
+use crate::{
+    domain::{Claim, Outcome, RetryPolicy, Settle},
+    handlers::{Action, Failure, Handler, SqlAction},
+    store::{Applied, Effect, StoreError},
+};
+
+/// Characters of an error that are kept.
+const ERROR_CHARS: usize = 2_000;
+/// No target may put a delivery off for longer, whatever it asks.
+const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(24 * 3600);
+
+/// What the handler's part came to.
+enum Verdict {
+    Failed(Failure),
+    Done,
+    /// Effect and settle are committed already.
+    Applied,
+    /// The claim had ended.
+    Stale,
+    /// Nobody knows; the claim is left to its lease.
+    Unknown,
+}
+
+pub(super) async fn attempt(
+    shared: Arc<Shared>,
+    lane: Arc<Lane>,
+    held: Held,
+    started_at: Timestamp,
+    begun: Instant,
+    _until_the_end: (Weight, OwnedSemaphorePermit),
+) {
+    // It waited here for so long that another worker may have it; the renewals said nothing, so the store is away.
+    if begun.saturating_duration_since(held.since) >= shared.settings.lease.mul_f64(0.9) {
+        lane.metrics.stale.increment(1);
+        return;
+    }
+    let claim = &held.claim;
+    let limit = lane.route.timeout;
+    let verdict = match &lane.route.action {
+        Action::Outside(handler) => outside(handler.as_ref(), claim, limit).await,
+        Action::InStore(action) => in_store(&shared, action, claim, started_at, limit).await,
+    };
+    let duration = begun.elapsed();
+    lane.metrics.seconds.record(duration);
+    let outcome = match verdict {
+        Verdict::Done => Outcome::Done,
+        Verdict::Failed(failure) => judge(&lane.route.retry, claim.attempt, failure, rand::random()),
+        Verdict::Applied => return lane.metrics.done.increment(1),
+        Verdict::Stale => return lane.metrics.stale.increment(1),
+        Verdict::Unknown => return lane.metrics.unknown.increment(1),
+    };
+    report(&lane, claim, &outcome);
+    let settle = Settle {
+        event_id: claim.event.id,
+        handler: claim.handler.clone(),
+        token: claim.token,
+        attempt: claim.attempt,
+        started_at,
+        duration,
+        outcome,
+    };
+    shared.store.settle(settle).await;
+}
+
+async fn outside(handler: &dyn Handler, claim: &Claim, limit: Duration) -> Verdict {
+    let work = AssertUnwindSafe(async { handler.handle(claim).await }).catch_unwind();
+    // Its timer is set only when the handler is not ready at once.
+    match timeout(limit, work).await {
+        Ok(Ok(Ok(()))) => Verdict::Done,
+        Ok(Ok(Err(failure))) => Verdict::Failed(failure),
+        Ok(Err(panic)) => Verdict::Failed(Failure::Retry(format!("the handler panicked: {}", text_of(&*panic)))),
+        Err(_) => Verdict::Failed(timed_out(limit)),
+    }
+}
+
+async fn in_store(
+    shared: &Shared,
+    action: &SqlAction,
+    claim: &Claim,
+    started_at: Timestamp,
+    limit: Duration,
+) -> Verdict {
+    let params = match std::panic::catch_unwind(AssertUnwindSafe(|| (action.params)(claim))) {
+        Ok(Ok(params)) => params,
+        Ok(Err(failure)) => return Verdict::Failed(failure),
+        Err(panic) => {
+            let text = format!("reading the parameters panicked: {}", text_of(&*panic));
+            return Verdict::Failed(Failure::Retry(text));
+        }
+    };
+    let effect = Effect {
+        claim: claim.clone(),
+        statement: action.statement.clone(),
+        params,
+        started_at,
+    };
+    match timeout(limit, shared.store.apply(effect)).await {
+        Ok(Ok(Applied::Done)) => Verdict::Applied,
+        Ok(Ok(Applied::Stale)) => Verdict::Stale,
+        Ok(Ok(Applied::Failed(error)) | Err(StoreError::Refused(error))) => Verdict::Failed(Failure::Retry(error)),
+        Ok(Err(error @ StoreError::Full)) => Verdict::Failed(Failure::Retry(error.to_string())),
+        Ok(Err(StoreError::Unavailable(_) | StoreError::Closed)) => Verdict::Unknown,
+        // Safe although the store may still commit the effect: both carry the token, and the first to commit ends it.
+        Err(_) => Verdict::Failed(timed_out(limit)),
+    }
+}
+
+fn timed_out(limit: Duration) -> Failure {
+    Failure::Retry(format!("no answer within {}", crate::units::format_duration(limit)))
+}
+
+fn judge(policy: &RetryPolicy, attempt: u32, failure: Failure, random: f64) -> Outcome {
+    let error = cut(&failure.to_string());
+    match (failure, policy.delay(attempt, random)) {
+        (Failure::GiveUp(_), _) | (_, None) => Outcome::Dead { error },
+        (Failure::RetryAfter { after, .. }, Some(_)) => Outcome::Retry {
+            after: after.min(LONGEST_RETRY_AFTER),
+            error,
+        },
+        (Failure::Retry(_), Some(after)) => Outcome::Retry { after, error },
+    }
+}
+
+fn report(lane: &Lane, claim: &Claim, outcome: &Outcome) {
+    match outcome {
+        Outcome::Done => lane.metrics.done.increment(1),
+        Outcome::Released => lane.metrics.released.increment(1),
+        Outcome::Retry { .. } => lane.metrics.retry.increment(1),
+        Outcome::Dead { error } => {
+            lane.metrics.dead.increment(1);
+            tracing::warn!(
+                handler.name = %claim.handler, event.id = claim.event.id, provider.name = %claim.event.provider,
+                delivery.attempt = claim.attempt, error, "a delivery is dead",
+            );
+        }
+    }
+}
+
+/// Error texts go into text columns: bounded, and without the NUL that PostgreSQL cannot store.
+fn cut(error: &str) -> String {
+    error
+        .chars()
+        .take(ERROR_CHARS)
+        .map(|c| if c == '\0' { char::REPLACEMENT_CHARACTER } else { c })
+        .collect()
+}
+
+fn text_of(panic: &(dyn std::any::Any + Send)) -> &str {
+    panic
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("no message")
+}
+
+#[cfg(test)]
+mod unit {
+    use super::*;
+
+    #[test]
+    fn the_policy_and_the_target_decide_when_to_try_again() {
+        let policy = RetryPolicy {
+            attempts: 2,
+            base: Duration::from_secs(2),
+            cap: Duration::from_secs(60),
+        };
+        let week = Duration::from_secs(7 * 24 * 3600);
+        let asks = |after| Failure::RetryAfter {
+            after,
+            error: "busy".into(),
+        };
+        let retry = |after, error: &str| Outcome::Retry {
+            after,
+            error: error.into(),
+        };
+        let dead = |error: &str| Outcome::Dead { error: error.into() };
+        let plain = || Failure::Retry("no".into());
+        assert_eq!(judge(&policy, 1, plain(), 1.0), retry(Duration::from_secs(2), "no"));
+        assert_eq!(judge(&policy, 2, plain(), 1.0), dead("no"));
+        assert_eq!(judge(&policy, 1, asks(week), 1.0), retry(LONGEST_RETRY_AFTER, "busy"));
+        assert_eq!(judge(&policy, 2, asks(week), 1.0), dead("busy"));
+        assert_eq!(judge(&policy, 1, Failure::GiveUp("gone".into()), 1.0), dead("gone"));
+    }
+
+    #[test]
+    fn errors_are_cut_at_a_character_and_hold_no_nul() {
+        assert_eq!(cut(&"é".repeat(3_000)).chars().count(), ERROR_CHARS);
+        assert_eq!(cut("a\0b"), "a\u{fffd}b");
+    }
+}

@@ -1,0 +1,95 @@
+//! Upkeep of leases: ours are extended while we hold the claim, queued or running; those of workers that died are ended.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use metrics::counter;
+use tokio::time::{Instant, sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::{Shared, outage::Outage};
+use crate::store::{AttemptLimit, Lease, StoreError};
+
+/// At least this often, leases that ran out are ended.
+const SWEEP: Duration = Duration::from_secs(5);
+
+pub(super) async fn run(shared: Arc<Shared>, stop: CancellationToken) {
+    tokio::join!(
+        every(&shared, &stop, Upkeep::Renew, shared.settings.lease / 3),
+        every(&shared, &stop, Upkeep::Sweep, SWEEP.min(shared.settings.lease / 4)),
+    );
+}
+
+#[derive(Clone, Copy)]
+enum Upkeep {
+    Renew,
+    Sweep,
+}
+
+async fn every(shared: &Shared, stop: &CancellationToken, what: Upkeep, period: Duration) {
+    let mut outage = Outage::new(match what {
+        Upkeep::Renew => "renew leases",
+        Upkeep::Sweep => "end the leases that ran out",
+    });
+    let mut pause = period;
+    loop {
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => return,
+            () = sleep(pause) => {}
+        }
+        let work = async {
+            match what {
+                Upkeep::Renew => renew(shared).await,
+                Upkeep::Sweep => sweep(shared).await,
+            }
+        };
+        let result = timeout(shared.settings.lease, work)
+            .await
+            .unwrap_or_else(|_| Err(StoreError::Unavailable("no answer for as long as a lease".into())));
+        pause = match result {
+            Ok(()) => {
+                outage.over();
+                period
+            }
+            Err(error) => outage.failed(&error).min(period),
+        };
+    }
+}
+
+async fn renew(shared: &Shared) -> Result<(), StoreError> {
+    let lease = shared.settings.lease;
+    let now = Instant::now();
+    let mut leases: Vec<Lease> = Vec::new();
+    for lane in &shared.lanes {
+        lane.resize();
+        leases.extend(lane.older_than(lease / 3, now));
+    }
+    if leases.is_empty() {
+        return Ok(());
+    }
+    let held = shared.store.renew(leases.clone(), lease).await?;
+    let answers: HashMap<i64, bool> = leases.iter().map(|lease| lease.token).zip(held).collect();
+    for lane in &shared.lanes {
+        lane.renewed(&answers, now);
+    }
+    Ok(())
+}
+
+async fn sweep(shared: &Shared) -> Result<(), StoreError> {
+    let limits = shared
+        .lanes
+        .iter()
+        .map(|lane| AttemptLimit {
+            handler: lane.name.clone(),
+            attempts: lane.route.retry.attempts,
+        })
+        .collect();
+    let swept = shared.store.sweep(limits).await?;
+    if swept.ready + swept.dead > 0 {
+        tracing::warn!(ready = swept.ready, dead = swept.dead, "leases ran out without a word from their worker");
+        counter!("cerca_leases_expired_total", "outcome" => "ready").increment(swept.ready);
+        counter!("cerca_leases_expired_total", "outcome" => "dead").increment(swept.dead);
+        shared.wake.notify_one();
+    }
+    Ok(())
+}
