@@ -25,8 +25,10 @@ pub use registry::{Registry, RegistryError};
 
 pub(crate) use digest::{Digester, Tag, hash};
 pub(crate) use expr::{Doc, Expr, Function};
-pub(crate) use keys::{BASE64, BASE64_URL, Key, Material};
+pub(crate) use keys::{BASE64, BASE64_URL, Key, Material, key};
 pub(crate) use pattern::Pattern;
 pub(crate) use pointers::{Wanted, parse_pointer};
-pub(crate) use rules::{Encoding, Handshake, Hash, ItemPath, Scheme, Signature, TimeFormat};
+pub(crate) use rules::{
+    Encoding, Handshake, Hash, ItemPath, KeyKind, Scheme, Signature, TimeFormat,
+};
 pub(crate) use template::{Condition, Operand, Part, Template, Test};

@@ -128,24 +128,7 @@ pub(crate) struct Handshake {
     pub(crate) refuse: u16,
 }
 
-impl Hash {
-    /// Bytes of a digest.
-    pub(crate) fn len(self) -> usize {
-        match self {
-            Self::Sha1 => 20,
-            Self::Sha256 => 32,
-            Self::Sha384 => 48,
-            Self::Sha512 => 64,
-        }
-    }
-}
-
 impl Signature {
-    /// Whether the message, or the tolerance, needs a time.
-    pub(crate) fn needs_time(&self) -> bool {
-        self.tolerance.is_some() || self.message.uses(&Expr::Capture("timestamp".into()))
-    }
-
     /// Whether `format` captures the time.
     pub(crate) fn captures_time(&self) -> bool {
         self.format

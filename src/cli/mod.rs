@@ -10,7 +10,7 @@ mod migrate;
 mod output;
 mod providers;
 mod purge;
-mod request_file;
+mod sender;
 mod serve;
 mod stats;
 mod trigger;
@@ -79,6 +79,8 @@ enum Command {
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
     let json = cli.global.json;
+    // Clients of TLS ask for the process's choice; a second choice would be refused, which is fine.
+    let _ = rustls::crypto::ring::default_provider().install_default();
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return failure(&error.into(), json),

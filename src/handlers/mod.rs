@@ -2,7 +2,14 @@
 //! settles it. A sql handler in the store's own database is the exception: it gives a statement, which the store runs in
 //! the settle's transaction.
 
+mod build;
+mod exec;
+mod http;
+mod log;
+mod params;
+mod router;
 mod spec;
+mod sql;
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,6 +20,9 @@ use crate::{
     store::SqlValue,
 };
 
+pub use build::{Context, HandlerError, build};
+pub use log::LogHandler;
+pub use router::Router;
 pub use spec::{HandlerSpec, Kind, RetrySpec};
 
 /// A business effect outside the store.
@@ -71,4 +81,43 @@ pub fn idempotency_key(claim: &Claim) -> String {
         "{}:{}:{}",
         claim.event.provider, claim.event.provider_event_id, claim.handler
     )
+}
+
+/// Text that any header or environment variable can hold: what is not visible ASCII is percent-encoded, and so is the
+/// percent sign, so that two different texts never become the same.
+#[must_use]
+pub(crate) fn encode(text: &str) -> std::borrow::Cow<'_, str> {
+    const HOSTILE: &percent_encoding::AsciiSet = &percent_encoding::CONTROLS.add(b' ').add(b'%');
+    percent_encoding::utf8_percent_encode(text, HOSTILE).into()
+}
+
+#[cfg(test)]
+pub(crate) mod testing {
+    use std::sync::Arc;
+
+    use bytes::Bytes;
+
+    use crate::domain::{Claim, StoredEvent};
+
+    /// A claim of the handler `h` on an event of `stripe` with this id and body.
+    pub(crate) fn claim(id: &str, payload: impl Into<Bytes>) -> Claim {
+        Claim {
+            event: Arc::new(StoredEvent {
+                id: 7,
+                provider: "stripe".into(),
+                provider_event_id: id.into(),
+                event_type: Some("invoice.paid".into()),
+                payload: payload.into(),
+                content_type: Some("application/json".into()),
+                headers: r#"{"user-agent":"Stripe/1.0","x-trace":"a"}"#.into(),
+                body_sha256: [0; 32],
+                ordering_key: None,
+                occurred_at: "2026-01-02T03:04:05Z".parse().ok(),
+                created_at: "2026-01-02T03:04:06.5Z".parse().unwrap(),
+            }),
+            handler: "h".into(),
+            attempt: 2,
+            token: 1,
+        }
+    }
 }

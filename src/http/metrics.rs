@@ -13,6 +13,8 @@ pub const CONFLICTS: &str = "cerca_events_conflict_total";
 pub const UNROUTED: &str = "cerca_events_unrouted_total";
 /// Ownership challenges answered. Labels: `provider`.
 pub const HANDSHAKES: &str = "cerca_handshakes_total";
+/// Verified requests. Labels: `provider`, `secret` (0 is the newest, as listed).
+pub const SECRET_USED: &str = "cerca_secret_used_total";
 /// Requests answered 4xx. Labels: `provider` (`unknown` where there is none), `reason`.
 pub const REJECTED: &str = "cerca_requests_rejected_total";
 /// Requests answered 503. Labels: `provider`, `cause`.
@@ -41,6 +43,10 @@ pub fn describe() {
     counter!(CONFLICTS, "Events whose id was stored already with another body");
     counter!(UNROUTED, "Stored events that no handler wants");
     counter!(HANDSHAKES, "Ownership challenges answered");
+    counter!(
+        SECRET_USED,
+        "Verified requests by the secret that verified them, 0 is the newest"
+    );
     counter!(REJECTED, "Requests answered 4xx, by reason");
     counter!(UNAVAILABLE, "Requests answered 503, by cause");
     histogram!(ACK_SECONDS, Unit::Seconds, "Time from request head to commit");
@@ -64,14 +70,18 @@ pub struct ProviderMetrics {
     pub conflicts: Counter,
     pub unrouted: Counter,
     pub handshakes: Counter,
+    /// By secret, as listed.
+    pub secrets: Box<[Counter]>,
     pub ack_seconds: Histogram,
 }
 
 impl ProviderMetrics {
     #[must_use]
-    pub fn register(provider: &str) -> Self {
+    pub fn register(provider: &str, secrets: usize) -> Self {
         let provider = provider.to_owned();
+        let used = |i: usize| metrics::counter!(SECRET_USED, "provider" => provider.clone(), "secret" => i.to_string());
         Self {
+            secrets: (0..secrets).map(used).collect(),
             accepted: metrics::counter!(ACCEPTED, "provider" => provider.clone()),
             duplicates: metrics::counter!(DUPLICATES, "provider" => provider.clone()),
             conflicts: metrics::counter!(CONFLICTS, "provider" => provider.clone()),

@@ -6,22 +6,30 @@
 mod admin;
 mod auth;
 mod body;
+mod connections;
 mod error;
 mod headers;
 mod health;
 pub mod json;
+mod limits;
 mod log_gate;
 pub mod metrics;
 mod providers;
 mod proxies;
 mod query;
 mod receive;
+mod refusal;
 mod settings;
+
+#[cfg(test)]
+mod tests;
 
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
 use actix_web::{
-    App, FromRequest, Handler, HttpResponse, HttpServer, Resource, Responder, guard,
+    App, FromRequest, Handler, HttpResponse, HttpServer, Resource, Responder,
+    dev::Service as _,
+    guard,
     middleware::from_fn,
     web::{self, ServiceConfig},
 };
@@ -135,10 +143,22 @@ pub fn start(settings: Settings, services: Services, shutdown: CancellationToken
         settings: settings.clone(),
     });
 
+    let workers = settings.threads();
     let shared = state.clone();
-    let public = HttpServer::new(move || App::new().app_data(shared.clone()).configure(public_routes))
-        .workers(settings.workers)
-        .max_connections(settings.max_connections.div_ceil(settings.workers));
+    let connections = connections::Connections::new(settings.silence);
+    tokio::spawn(connections.clone().sweep(shutdown.clone()));
+    let public = HttpServer::new(move || {
+        App::new()
+            .app_data(shared.clone())
+            .wrap_fn(|request, service| {
+                connections::note(&request);
+                service.call(request)
+            })
+            .configure(public_routes)
+    })
+    .on_connect(move |io, data| connections.opened(io, data))
+    .workers(workers)
+    .max_connections(limits::connections(settings.max_connections).div_ceil(workers));
     let admin = HttpServer::new(move || {
         App::new()
             .app_data(state.clone())
@@ -153,7 +173,7 @@ pub fn start(settings: Settings, services: Services, shutdown: CancellationToken
         ($server:expr, $listen:expr) => {{
             let server = $server
                 .backlog(BACKLOG)
-                .keep_alive(KEEP_ALIVE)
+                .keep_alive(settings.keep_alive)
                 .client_request_timeout(HEAD_TIMEOUT)
                 .client_disconnect_timeout(LINGER)
                 .tcp_nodelay(true)
@@ -172,10 +192,6 @@ pub fn start(settings: Settings, services: Services, shutdown: CancellationToken
         servers: [tokio::spawn(public.run()), tokio::spawn(admin.run())],
     })
 }
-
-/// A connection without a request is closed after this long. Longer than the usual minute of load balancers' own
-/// keep-alive, so that they close first and never send into a connection that is being closed.
-const KEEP_ALIVE: Duration = Duration::from_secs(75);
 
 /// How long the head of a connection's first request may take.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(5);

@@ -21,7 +21,7 @@ pub struct Endpoint {
 impl Endpoint {
     fn new(provider: Arc<Provider>) -> Self {
         Self {
-            metrics: ProviderMetrics::register(&provider.name),
+            metrics: ProviderMetrics::register(&provider.name, provider.secrets.len()),
             proof_headers: proof_headers(&provider),
             log_gate: LogGate::default(),
             provider,

@@ -200,6 +200,10 @@ pub(super) fn json<T: for<'de> Deserialize<'de> + Default>(body: &[u8]) -> Resul
     if body.trim_ascii().is_empty() {
         return Ok(T::default());
     }
+    // serde would take an array as well, field by field.
+    if !body.trim_ascii_start().starts_with(b"{") {
+        return Err(Problem::bad_request("the body is not a JSON object"));
+    }
     serde_json::from_slice(body).map_err(|error| Problem::bad_request(cut(&error.to_string())))
 }
 

@@ -21,16 +21,16 @@ use sha2::{Digest as _, Sha256};
 use crate::{
     domain::{HeaderList, NewEvent, RawRequest},
     ingest::{self, Answer, Identified, Ingested, Rejection},
-    store::{Accepted, StoreError},
+    store::Accepted,
 };
 
 use super::{
     State,
-    body::{self, BodyError, Share},
+    body::{self, Share},
     error::Problem,
-    headers, metrics,
+    headers,
     providers::Endpoint,
-    proxies,
+    refusal::Refusal,
 };
 
 /// The route of every method on `/webhooks/{provider}`, with or without a trailing slash.
@@ -139,7 +139,12 @@ fn decide(request: &HttpRequest, body: &Bytes, state: &State, endpoint: &Endpoin
         body,
     };
     match ingest::ingest(provider, &raw, Timestamp::now()) {
-        Ok(Ingested::Events { events, .. }) => Decision::Store(new_events(events, request, body, state, endpoint)),
+        Ok(Ingested::Events { events, verified }) => {
+            if let Some(counter) = verified.secret.and_then(|i| endpoint.metrics.secrets.get(i)) {
+                counter.increment(1);
+            }
+            Decision::Store(new_events(events, request, body, state, endpoint))
+        }
         Ok(Ingested::Handshake(answer)) => Decision::Answer(answer),
         Err(rejection) => Decision::Reject(rejection),
     }
@@ -244,119 +249,4 @@ fn respond(answer: &Answer) -> HttpResponse {
     builder
         .insert_header((header::X_CONTENT_TYPE_OPTIONS, "nosniff"))
         .body(answer.body.clone())
-}
-
-/// A request that is not taken: what the sender reads, and what we keep of it.
-struct Refusal {
-    problem: Problem,
-    /// A constant name, for log and metrics.
-    reason: &'static str,
-    /// For the log only.
-    detail: Option<String>,
-}
-
-impl Refusal {
-    fn new(reason: &'static str, problem: Problem) -> Self {
-        Self {
-            problem,
-            reason,
-            detail: None,
-        }
-    }
-
-    fn method(allow: &'static str) -> Self {
-        Self::new("method", Problem::method_not_allowed(allow))
-    }
-
-    fn unavailable(cause: &'static str) -> Self {
-        Self::new(cause, Problem::unavailable("not stored; send it again"))
-    }
-
-    fn rejected(rejection: &Rejection) -> Self {
-        let status = StatusCode::from_u16(rejection.status()).unwrap_or(StatusCode::BAD_REQUEST);
-        let problem = match status {
-            StatusCode::UNAUTHORIZED => Problem::unauthorized(),
-            StatusCode::BAD_REQUEST => Problem::bad_request(match rejection {
-                Rejection::MissingId => "the request is authentic, but holds no event id",
-                _ => "the request is authentic, but not of the form that this provider sends",
-            }),
-            other => Problem::new(other, "refused"),
-        };
-        Self {
-            detail: Some(rejection.to_string()),
-            ..Self::new(rejection.reason(), problem)
-        }
-    }
-
-    /// Counts it, and writes a line as long as there are not too many. The line holds no body, header or signature.
-    fn report(&self, provider: &str, gate: &super::log_gate::LogGate, request: &HttpRequest, state: &State) {
-        let status = self.problem.status.as_u16();
-        if status == 503 {
-            metrics::count_unavailable(provider, self.reason);
-        } else {
-            metrics::count_rejected(provider, self.reason);
-        }
-        let second = u64::try_from(Timestamp::now().as_second()).unwrap_or_default();
-        let Some(held_back) = gate.pass(second) else { return };
-        let client = proxies::client(request, &state.settings.trusted_proxies);
-        let client = client.map(tracing::field::display);
-        let (reason, detail) = (self.reason, self.detail.as_deref());
-        if self.reason == "refused_by_store" || self.reason == "panic" {
-            tracing::error!(
-                provider.name = provider,
-                status,
-                reason,
-                detail,
-                client,
-                held_back,
-                "request not stored"
-            );
-        } else {
-            tracing::warn!(
-                provider.name = provider,
-                status,
-                reason,
-                detail,
-                client,
-                held_back,
-                "request refused"
-            );
-        }
-    }
-}
-
-impl From<BodyError> for Refusal {
-    fn from(error: BodyError) -> Self {
-        match error {
-            BodyError::TooLarge => Self::new(
-                "too_large",
-                Problem::new(
-                    StatusCode::PAYLOAD_TOO_LARGE,
-                    "the body is larger than this provider may send",
-                ),
-            ),
-            BodyError::TooSlow => Self::new(
-                "too_slow",
-                Problem::new(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time"),
-            ),
-            BodyError::NoRoom => Self::unavailable("bytes_in_flight"),
-            BodyError::Broken => Self::new("broken_body", Problem::bad_request("the body is not well formed")),
-        }
-    }
-}
-
-impl From<StoreError> for Refusal {
-    fn from(error: StoreError) -> Self {
-        let detail = Some(error.to_string());
-        let refusal = match error {
-            StoreError::Full => Self::unavailable("store_full"),
-            StoreError::Unavailable(_) => Self::unavailable("store_unavailable"),
-            StoreError::Closed => Self::unavailable("store_closed"),
-            StoreError::Refused(_) => Self::new(
-                "refused_by_store",
-                Problem::bad_request("these values cannot be stored"),
-            ),
-        };
-        Self { detail, ..refusal }
-    }
 }

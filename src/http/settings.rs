@@ -1,6 +1,6 @@
 //! What the two servers are told, as values.
 
-use std::{net::SocketAddr, time::Duration};
+use std::{net::SocketAddr, num::NonZero, thread, time::Duration};
 
 use ipnet::IpNet;
 use secrecy::{ExposeSecret as _, SecretString};
@@ -16,7 +16,13 @@ pub struct Settings {
     pub admin_token: Option<SecretString>,
     /// How long a whole body may take to arrive. Default 10 s.
     pub body_timeout: Duration,
-    /// Threads of the public server. Default: one per core.
+    /// How long a connection may be idle between requests. Default 75 s: longer than the usual minute of load balancers'
+    /// own keep-alive, so that they close first and never send into a connection that is being closed.
+    pub keep_alive: Duration,
+    /// How long after the start of one request a connection may go on without starting another, whatever it is doing.
+    /// Default 150 s: more than a slow body, a slow store and an idle keep-alive together.
+    pub silence: Duration,
+    /// Threads of the public server. Default 0: one per core.
     pub workers: usize,
     /// Connections to the public server at once. Default 8192; each may hold 128 KiB of request head.
     pub max_connections: usize,
@@ -35,7 +41,9 @@ impl Default for Settings {
             admin_listen: SocketAddr::from(([127, 0, 0, 1], 8081)),
             admin_token: None,
             body_timeout: Duration::from_secs(10),
-            workers: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
+            keep_alive: Duration::from_secs(75),
+            silence: Duration::from_secs(150),
+            workers: 0,
             max_connections: 8192,
             max_bytes_in_flight: 64 << 20,
             trusted_proxies: Vec::new(),
@@ -56,6 +64,13 @@ pub enum SettingsError {
 }
 
 impl Settings {
+    pub(super) fn threads(&self) -> usize {
+        match self.workers {
+            0 => thread::available_parallelism().map_or(1, NonZero::get),
+            some => some,
+        }
+    }
+
     /// # Errors
     /// Says what makes these settings unsafe or useless.
     pub fn check(&self) -> Result<(), SettingsError> {
@@ -67,7 +82,6 @@ impl Settings {
             _ => {}
         }
         for (name, value) in [
-            ("workers", self.workers),
             ("max_connections", self.max_connections),
             ("max_bytes_in_flight", self.max_bytes_in_flight),
         ] {

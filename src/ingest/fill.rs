@@ -72,7 +72,9 @@ impl<'a> Filler<'a> {
         let value = match name.split(':').next()? {
             "uuid" => uuid(),
             "hex24" => hex::encode(rand::random::<[u8; 12]>()),
-            "digits10" => rand::rng().random_range(1_000_000_000_u64..10_000_000_000).to_string(),
+            "digits10" => rand::rng()
+                .random_range(1_000_000_000_u64..10_000_000_000)
+                .to_string(),
             "unix" => self.now.as_second().to_string(),
             "unix_ms" => self.now.as_millisecond().to_string(),
             "rfc3339" => self.now.to_string(),
@@ -90,7 +92,14 @@ fn uuid() -> String {
     bytes[6] = bytes[6] & 0x0f | 0x40;
     bytes[8] = bytes[8] & 0x3f | 0x80;
     let text = hex::encode(bytes);
-    format!("{}-{}-{}-{}-{}", &text[..8], &text[8..12], &text[12..16], &text[16..20], &text[20..])
+    format!(
+        "{}-{}-{}-{}-{}",
+        &text[..8],
+        &text[8..12],
+        &text[12..16],
+        &text[16..20],
+        &text[20..]
+    )
 }
 
 #[cfg(test)]
@@ -101,7 +110,9 @@ mod tests {
     fn a_name_has_one_value_and_the_unknown_stays() {
         let now = Timestamp::from_second(5).unwrap();
         let mut filler = Filler::new(now, "s");
-        let text = filler.fill(b"{{uuid}}{{uuid}}{{uuid:2}} {{unix}} {{secret}} {{nope}} {{{unix}}} {{signature}} {{");
+        let text = filler.fill(
+            b"{{uuid}}{{uuid}}{{uuid:2}} {{unix}} {{secret}} {{nope}} {{{unix}}} {{signature}} {{",
+        );
         let text = String::from_utf8(text).unwrap();
         assert_eq!(text[..36], text[36..72]);
         assert_ne!(text[..36], text[72..108]);

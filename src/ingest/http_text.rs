@@ -57,7 +57,10 @@ impl OwnedRequest {
         let fail = |line, message| Err(HttpTextError { line, message });
         let (first, mut rest) = line(text);
         let Some((method, target)) = request_line(first) else {
-            return fail(1, "expected a request line such as `POST /webhooks/stripe HTTP/1.1`");
+            return fail(
+                1,
+                "expected a request line such as `POST /webhooks/stripe HTTP/1.1`",
+            );
         };
         let mut headers = Vec::new();
         for number in 2.. {
@@ -72,7 +75,10 @@ impl OwnedRequest {
             let colon = header.iter().position(|byte| *byte == b':');
             let name = colon.and_then(|at| std::str::from_utf8(&header[..at]).ok());
             let (Some(at), Some(name)) = (colon, name.filter(|name| is_token(name))) else {
-                return fail(number, "expected a header such as `Content-Type: application/json`, or an empty line");
+                return fail(
+                    number,
+                    "expected a header such as `Content-Type: application/json`, or an empty line",
+                );
             };
             headers.push((name.to_owned(), header[at + 1..].trim_ascii().to_vec()));
         }
@@ -91,13 +97,17 @@ impl OwnedRequest {
     /// The first header of this name.
     #[must_use]
     pub fn header(&self, name: &str) -> Option<&[u8]> {
-        let found = self.headers.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
+        let found = self
+            .headers
+            .iter()
+            .find(|(known, _)| known.eq_ignore_ascii_case(name));
         found.map(|(_, value)| value.as_slice())
     }
 
     /// Replaces the headers of this name by one.
     pub fn set_header(&mut self, name: &str, value: impl Into<Vec<u8>>) {
-        self.headers.retain(|(known, _)| !known.eq_ignore_ascii_case(name));
+        self.headers
+            .retain(|(known, _)| !known.eq_ignore_ascii_case(name));
         self.headers.push((name.to_owned(), value.into()));
     }
 
@@ -115,7 +125,10 @@ impl OwnedRequest {
     /// The headers, borrowed, for [`OwnedRequest::raw`].
     #[must_use]
     pub fn header_list(&self) -> HeaderList<'_> {
-        self.headers.iter().map(|(name, value)| (name.as_str(), value.as_slice())).collect()
+        self.headers
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.as_slice()))
+            .collect()
     }
 
     /// The request as `ingest` takes it, with its [`OwnedRequest::header_list`].
@@ -132,13 +145,19 @@ impl OwnedRequest {
 
 fn request_line(line: &[u8]) -> Option<(&str, &str)> {
     let (method, rest) = std::str::from_utf8(line).ok()?.trim_end().split_once(' ')?;
-    let target = rest.rsplit_once(" HTTP/").map_or(rest, |(target, _)| target).trim();
+    let target = rest
+        .rsplit_once(" HTTP/")
+        .map_or(rest, |(target, _)| target)
+        .trim();
     let is_target = target.starts_with('/') || target.contains("://");
     (is_target && is_token(method)).then_some((method, target))
 }
 
 fn is_token(text: &str) -> bool {
-    !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b))
+    !text.is_empty()
+        && text
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b))
 }
 
 /// One line without its end, and what follows.
@@ -156,11 +175,25 @@ mod tests {
 
     #[test]
     fn heads_end_in_either_newline_and_bodies_are_exact() {
-        for text in ["POST /p?a=1 HTTP/1.1\r\nA: 1\r\nB:2\r\n\r\nx\r\n\n", "POST /p?a=1\nA: 1\nB:2\n\nx\r\n\n"] {
+        for text in [
+            "POST /p?a=1 HTTP/1.1\r\nA: 1\r\nB:2\r\n\r\nx\r\n\n",
+            "POST /p?a=1\nA: 1\nB:2\n\nx\r\n\n",
+        ] {
             let request = OwnedRequest::parse(text.as_bytes(), "https://h").unwrap();
-            assert_eq!((request.url.as_str(), request.body.as_slice()), ("https://h/p?a=1", &b"x\r\n\n"[..]));
-            assert_eq!((request.header("a"), request.path_and_query()), (Some(&b"1"[..]), "/p?a=1"));
-            assert_eq!(OwnedRequest::parse_sample(text.as_bytes(), "").unwrap().body, b"x\r\n");
+            assert_eq!(
+                (request.url.as_str(), request.body.as_slice()),
+                ("https://h/p?a=1", &b"x\r\n\n"[..])
+            );
+            assert_eq!(
+                (request.header("a"), request.path_and_query()),
+                (Some(&b"1"[..]), "/p?a=1")
+            );
+            assert_eq!(
+                OwnedRequest::parse_sample(text.as_bytes(), "")
+                    .unwrap()
+                    .body,
+                b"x\r\n"
+            );
         }
         let text = b"POST http://a/b HTTP/1.1\ncontent-length: 2\n\nxy\n";
         assert_eq!(OwnedRequest::parse(text, "https://h").unwrap().body, b"xy");

@@ -29,11 +29,6 @@ impl Found {
     pub(crate) fn slice<'a>(&self, text: &'a [u8], slot: usize) -> Option<&'a [u8]> {
         text.get(self.0.get(slot)?.clone()?)
     }
-
-    /// Where a value lies.
-    pub(crate) fn range(&self, slot: usize) -> Option<Range<usize>> {
-        self.0.get(slot)?.clone()
-    }
 }
 
 /// Reads a whole document. Where a key occurs twice, the last one counts, as it does for most parsers.

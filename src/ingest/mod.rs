@@ -3,14 +3,16 @@
 
 mod batch;
 mod candidate;
+mod causes;
+mod explain;
 mod fill;
 mod form;
 mod functions;
 mod handshake;
 mod http_text;
 mod identify;
-mod json;
-mod json_text;
+pub(crate) mod json;
+pub(crate) mod json_text;
 mod scope;
 mod sign;
 mod time;
@@ -18,6 +20,7 @@ mod url;
 mod vectors;
 mod verify;
 
+pub use explain::{Mark, Step, explain};
 pub use http_text::{HttpTextError, OwnedRequest};
 pub use sign::{Bad, SignError, sign};
 pub use vectors::{VectorError, VectorEvent, VectorResult, run_vectors};
@@ -170,6 +173,10 @@ impl fmt::Display for Rejection {
 
 impl std::error::Error for Rejection {}
 
+#[cfg(test)]
+mod explain_tests;
+#[cfg(test)]
+mod identity_tests;
 #[cfg(test)]
 mod suite_tests;
 #[cfg(test)]

@@ -53,7 +53,10 @@ pub fn sign(
     now: Timestamp,
     bad: Bad,
 ) -> Result<OwnedRequest, SignError> {
-    let secret = provider.secrets.first().map_or("", |secret| secret.expose_secret());
+    let secret = provider
+        .secrets
+        .first()
+        .map_or("", |secret| secret.expose_secret());
     if !provider.rules.verify {
         return match bad {
             Bad::None => Ok(Filler::new(now, secret).request(sample)),
@@ -67,7 +70,8 @@ pub fn sign(
         Bad::None => attempt(provider, rule, key, &filled, now),
         Bad::Stale => {
             let tolerance = rule.tolerance.ok_or(SignError::NotTimed)?;
-            let then = Timestamp::from_second(now.as_second() - tolerance - STALE_BY).map_err(|_| SignError::NotTimed)?;
+            let then = Timestamp::from_second(now.as_second() - tolerance - STALE_BY)
+                .map_err(|_| SignError::NotTimed)?;
             let filled = Filler::new(then, secret).request(sample);
             attempt(provider, rule, key, &filled, then)
         }
@@ -124,7 +128,9 @@ fn wrong_key(
 ) -> Result<OwnedRequest, SignError> {
     const WRONG: &str = "not-the-secret:of-this-provider";
     let key = match (key, rule.scheme) {
-        (Material::Mac(_), Scheme::Hmac(hash)) => Material::Mac(Digester::keyed(hash, WRONG.as_bytes())),
+        (Material::Mac(_), Scheme::Hmac(hash)) => {
+            Material::Mac(Digester::keyed(hash, WRONG.as_bytes()))
+        }
         _ => Material::Text(WRONG.into()),
     };
     let request = attempt(provider, rule, &key, filled, now)?;
@@ -163,7 +169,9 @@ fn attempt(
             false => vec![value(&scope, rule, key, &time, Frame::default())?],
             true => {
                 let items = batch::items(&scope).ok().flatten().unwrap_or_default();
-                let values = items.iter().map(|item| value(&scope, rule, key, &time, item.frame()));
+                let values = items
+                    .iter()
+                    .map(|item| value(&scope, rule, key, &time, item.frame()));
                 values.collect::<Result<Vec<_>, _>>()?
             }
         }
@@ -173,7 +181,13 @@ fn attempt(
 }
 
 /// The signature as it is written where it is found.
-fn value(scope: &Scope<'_, '_>, rule: &Signature, key: &Material, time: &str, frame: Frame<'_>) -> Result<String, SignError> {
+fn value(
+    scope: &Scope<'_, '_>,
+    rule: &Signature,
+    key: &Material,
+    time: &str,
+    frame: Frame<'_>,
+) -> Result<String, SignError> {
     let signed_time = match &rule.timestamp {
         Some(expr) if !rule.captures_time() => scope.eval(expr, frame),
         _ => Some(Cow::Borrowed(time.as_bytes())),
@@ -185,18 +199,31 @@ fn value(scope: &Scope<'_, '_>, rule: &Signature, key: &Material, time: &str, fr
             captures.push((name, Cow::Borrowed(b"1")));
         }
     }
-    let signature = signature(scope, rule, key, Frame { captures: &captures, ..frame })?;
+    let signature = signature(
+        scope,
+        rule,
+        key,
+        Frame {
+            captures: &captures,
+            ..frame
+        },
+    )?;
     let render = |pattern: &crate::adapters::Pattern| {
         pattern.render(|name| match name {
             "signature" => signature.clone(),
             name => captures
                 .iter()
                 .find(|(known, _)| *known == name)
-                .map_or_else(String::new, |(_, value)| String::from_utf8_lossy(value).into_owned()),
+                .map_or_else(String::new, |(_, value)| {
+                    String::from_utf8_lossy(value).into_owned()
+                }),
         })
     };
     let Some(separator) = &rule.list else {
-        return Ok(rule.format.first().map_or_else(|| signature.clone(), render));
+        return Ok(rule
+            .format
+            .first()
+            .map_or_else(|| signature.clone(), render));
     };
     let mut signed = false;
     let items: Vec<String> = rule
@@ -213,10 +240,17 @@ fn value(scope: &Scope<'_, '_>, rule: &Signature, key: &Material, time: &str, fr
     Ok(items.join(separator))
 }
 
-fn signature(scope: &Scope<'_, '_>, rule: &Signature, key: &Material, frame: Frame<'_>) -> Result<String, SignError> {
+fn signature(
+    scope: &Scope<'_, '_>,
+    rule: &Signature,
+    key: &Material,
+    frame: Frame<'_>,
+) -> Result<String, SignError> {
     let (mut digester, secret) = match (key, rule.scheme) {
         (Material::Mac(mac), _) => (mac.clone(), None),
-        (Material::Text(secret), Scheme::Hash(hash)) => (Digester::plain(hash), Some(secret.expose_secret())),
+        (Material::Text(secret), Scheme::Hash(hash)) => {
+            (Digester::plain(hash), Some(secret.expose_secret()))
+        }
         (Material::Text(secret), Scheme::Basic) => {
             let encoded = base64::engine::general_purpose::STANDARD.encode(secret.expose_secret());
             return Ok(format!("Basic {encoded}"));
@@ -229,7 +263,9 @@ fn signature(scope: &Scope<'_, '_>, rule: &Signature, key: &Material, frame: Fra
     };
     scope
         .write(&rule.message, frame, &mut |piece| digester.update(piece))
-        .ok_or_else(|| SignError::NoRule("the request lacks a part of the signed message".into()))?;
+        .ok_or_else(|| {
+            SignError::NoRule("the request lacks a part of the signed message".into())
+        })?;
     let tag = digester.finish();
     Ok(match rule.encoding {
         Encoding::Hex => hex::encode(tag.bytes()),
@@ -239,7 +275,11 @@ fn signature(scope: &Scope<'_, '_>, rule: &Signature, key: &Material, frame: Fra
 }
 
 /// Puts the signatures where the rule looks for them.
-fn place(request: &mut OwnedRequest, rule: &Signature, values: Vec<String>) -> Result<(), SignError> {
+fn place(
+    request: &mut OwnedRequest,
+    rule: &Signature,
+    values: Vec<String>,
+) -> Result<(), SignError> {
     let mut source = rule.sources.first();
     let mut wrap: fn(String) -> String = |value| value;
     if let Some(Expr::Call(function, inner)) = source {
@@ -249,7 +289,9 @@ fn place(request: &mut OwnedRequest, rule: &Signature, values: Vec<String>) -> R
         }
     }
     let mut values = values.into_iter().map(wrap);
-    let encoded = |value: &str| percent_encoding::utf8_percent_encode(value, percent_encoding::NON_ALPHANUMERIC).to_string();
+    let encoded = |value: &str| {
+        percent_encoding::utf8_percent_encode(value, percent_encoding::NON_ALPHANUMERIC).to_string()
+    };
     match source {
         Some(Expr::Header(name)) => request.set_header(name, values.next().unwrap_or_default()),
         Some(Expr::Query(name)) => {
@@ -260,17 +302,24 @@ fn place(request: &mut OwnedRequest, rule: &Signature, values: Vec<String>) -> R
         Some(Expr::Form(name)) => {
             let value = encoded(&values.next().unwrap_or_default());
             let mark = if request.body.is_empty() { "" } else { "&" };
-            request.body.extend_from_slice(format!("{mark}{name}={value}").as_bytes());
+            request
+                .body
+                .extend_from_slice(format!("{mark}{name}={value}").as_bytes());
         }
         _ => {
             for value in values {
-                let at = request.body.windows(SIGNATURE.len()).position(|text| text == SIGNATURE.as_bytes());
+                let at = request
+                    .body
+                    .windows(SIGNATURE.len())
+                    .position(|text| text == SIGNATURE.as_bytes());
                 let Some(at) = at else {
                     if rule.scheme == Scheme::Token {
                         // The sample carries it as `{{secret}}`.
                         break;
                     }
-                    return Err(SignError::NoRule(format!("expected `{SIGNATURE}` where the signature belongs")));
+                    return Err(SignError::NoRule(format!(
+                        "expected `{SIGNATURE}` where the signature belongs"
+                    )));
                 };
                 request.body.splice(at..at + SIGNATURE.len(), value.bytes());
             }

@@ -53,7 +53,12 @@ fn shared_vectors_are_met() {
 
 /// A provider of an adapter, with a secret that suits any of its rules.
 fn provider(adapter: &Adapter, registry: &Registry) -> Provider {
-    let shapes = ["c2VjcmV0c2VjcmV0c2VjcmV0", "73656372657473656372657473656372", "user:password", "whsec_c2VjcmV0c2VjcmV0"];
+    let shapes = [
+        "c2VjcmV0c2VjcmV0c2VjcmV0",
+        "73656372657473656372657473656372",
+        "user:password",
+        "whsec_c2VjcmV0c2VjcmV0",
+    ];
     let spec = |secret: &str| ProviderSpec {
         name: "mine".into(),
         adapter: Some(adapter.name.to_string()),
@@ -61,25 +66,36 @@ fn provider(adapter: &Adapter, registry: &Registry) -> Provider {
         public_url: "https://hooks.example.com".into(),
         ..ProviderSpec::default()
     };
-    let mut tried = shapes.iter().map(|secret| Provider::new(spec(secret), registry));
-    tried.find_map(Result::ok).unwrap_or_else(|| panic!("{}: no secret suits", adapter.name))
+    let mut tried = shapes
+        .iter()
+        .map(|secret| Provider::new(spec(secret), registry));
+    tried
+        .find_map(Result::ok)
+        .unwrap_or_else(|| panic!("{}: no secret suits", adapter.name))
 }
 
 fn reason(provider: &Provider, request: &OwnedRequest) -> Option<&'static str> {
     let headers = request.header_list();
-    ingest(provider, &request.raw(&headers), now()).err().map(|rejection| rejection.reason())
+    ingest(provider, &request.raw(&headers), now())
+        .err()
+        .map(|rejection| rejection.reason())
 }
 
 #[test]
 fn every_sample_signs_and_verifies_and_no_bad_one_does() {
     let registry = Registry::embedded().unwrap();
     for adapter in registry.iter() {
-        assert!(!adapter.samples().is_empty(), "{}: no samples", adapter.name);
+        assert!(
+            !adapter.samples().is_empty(),
+            "{}: no samples",
+            adapter.name
+        );
         let provider = provider(adapter, &registry);
         for (name, text) in adapter.samples() {
             let at = format!("{}/{name}", adapter.name);
             let sample = OwnedRequest::parse_sample(text, &provider.public_url).unwrap();
-            let signed = sign(&provider, &sample, now(), Bad::None).unwrap_or_else(|error| panic!("{at}: {error}"));
+            let signed = sign(&provider, &sample, now(), Bad::None)
+                .unwrap_or_else(|error| panic!("{at}: {error}"));
             let headers = signed.header_list();
             match ingest(&provider, &signed.raw(&headers), now()) {
                 Ok(Ingested::Events { events, .. }) => {
@@ -112,9 +128,14 @@ fn the_vectors_of_every_folder_are_met() {
         let Some(text) = adapter.vectors() else {
             continue;
         };
-        for result in run_vectors(text, &registry).unwrap_or_else(|error| panic!("{}: {error}", adapter.name)) {
+        for result in
+            run_vectors(text, &registry).unwrap_or_else(|error| panic!("{}: {error}", adapter.name))
+        {
             if !result.ok() {
-                wrong.push(format!("{} {}: {:?} {:?}", result.provider, result.case, result.differences, result.reason));
+                wrong.push(format!(
+                    "{} {}: {:?} {:?}",
+                    result.provider, result.case, result.differences, result.reason
+                ));
             }
         }
     }

@@ -59,7 +59,11 @@ enum Pause {
 }
 
 fn continue_or_stop(shutdown: &CancellationToken) -> Pause {
-    if shutdown.is_cancelled() { Pause::Poll } else { Pause::None }
+    if shutdown.is_cancelled() {
+        Pause::Poll
+    } else {
+        Pause::None
+    }
 }
 
 /// False when the worker should stop.
@@ -99,7 +103,12 @@ pub(super) async fn claim(shared: &Shared) -> Result<Found, StoreError> {
     let each = (CLAIM / hungry.len()).max(SMALLEST_WANT);
     let wants: Vec<(Arc<str>, u32)> = hungry
         .iter()
-        .map(|lane| (lane.name.clone(), u32::try_from(lane.room().clamp(1, each)).unwrap_or(u32::MAX)))
+        .map(|lane| {
+            (
+                lane.name.clone(),
+                u32::try_from(lane.room().clamp(1, each)).unwrap_or(u32::MAX),
+            )
+        })
         .collect();
     let max_bytes = hungry.iter().map(|lane| lane.free_bytes()).sum();
     let lease = shared.settings.lease;

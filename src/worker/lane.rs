@@ -110,16 +110,22 @@ impl Lane {
         self.own_slots
     }
 
-    /// All or nothing. While the table holds a backlog, fresh work gets half of the queue, so that it cannot keep
-    /// older work out for ever.
+    /// All or nothing. What is refused goes to the table; while the table holds a backlog, fresh work gets half of the
+    /// queue, so that it cannot keep older work out for ever.
     pub(super) fn reserve(&self, count: usize, bytes: usize) -> bool {
         let cap = self.cap.load(Relaxed);
-        let cap = if self.backlog.load(Relaxed) == NONE { cap } else { cap / 2 };
+        let cap = if self.backlog.load(Relaxed) == NONE {
+            cap
+        } else {
+            cap / 2
+        };
         if !add_within(&self.waiting, count, cap) {
+            self.set_backlog(true);
             return false;
         }
         if !add_within(&self.bytes, bytes, self.max_bytes) {
             subtract(&self.waiting, count);
+            self.set_backlog(true);
             return false;
         }
         true

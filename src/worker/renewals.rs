@@ -86,7 +86,11 @@ async fn sweep(shared: &Shared) -> Result<(), StoreError> {
         .collect();
     let swept = shared.store.sweep(limits).await?;
     if swept.ready + swept.dead > 0 {
-        tracing::warn!(ready = swept.ready, dead = swept.dead, "leases ran out without a word from their worker");
+        tracing::warn!(
+            ready = swept.ready,
+            dead = swept.dead,
+            "leases ran out without a word from their worker"
+        );
         counter!("cerca_leases_expired_total", "outcome" => "ready").increment(swept.ready);
         counter!("cerca_leases_expired_total", "outcome" => "dead").increment(swept.dead);
         shared.wake.notify_one();

@@ -107,7 +107,14 @@ async fn start(shared: &Arc<Shared>, lane: &Arc<Lane>, slot: OwnedSemaphorePermi
     }
     let (claim, since) = (held.claim.clone(), held.since);
     let (started_at, begun) = (Timestamp::now(), Instant::now());
-    let mut work = Box::pin(attempt(shared.clone(), lane.clone(), held, started_at, begun, (weight, slot)));
+    let mut work = Box::pin(attempt(
+        shared.clone(),
+        lane.clone(),
+        held,
+        started_at,
+        begun,
+        (weight, slot),
+    ));
     if poll_once(work.as_mut()).await {
         return true;
     }

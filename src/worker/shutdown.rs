@@ -79,7 +79,14 @@ async fn cut_off(shared: &Shared) {
             after: Duration::ZERO,
             error: "cut off by a shutdown; its effect is unknown".into(),
         };
-        settle(shared, &running.claim, running.started_at, running.begun.elapsed(), outcome).await;
+        settle(
+            shared,
+            &running.claim,
+            running.started_at,
+            running.begun.elapsed(),
+            outcome,
+        )
+        .await;
     }
 }
 

@@ -1,0 +1,119 @@
+//! Plays the sender: samples of an adapter, signed and sent over HTTP.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail};
+use jiff::Timestamp;
+
+use crate::{
+    adapters::{Adapter, Provider},
+    config,
+    ingest::{self, Bad, OwnedRequest},
+};
+
+/// How long a server may take to answer.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What a server said.
+pub(super) struct Reply {
+    pub(super) status: u16,
+    pub(super) body: String,
+    pub(super) took: Duration,
+}
+
+/// Sends requests to one server.
+#[derive(Clone)]
+pub(super) struct Sender {
+    client: reqwest::Client,
+    /// `http://127.0.0.1:8080`, without a trailing slash.
+    base: String,
+}
+
+impl Sender {
+    pub(super) fn new(base: &str) -> anyhow::Result<Self> {
+        Ok(Self {
+            client: reqwest::Client::builder().no_proxy().timeout(PATIENCE).build()?,
+            base: base.trim_end_matches('/').to_owned(),
+        })
+    }
+
+    /// Sends a request to this server, whatever public URL it was signed for.
+    pub(super) async fn send(&self, request: &OwnedRequest) -> anyhow::Result<Reply> {
+        let started = Instant::now();
+        let method = reqwest::Method::from_bytes(request.method.as_bytes())?;
+        let url = format!("{}{}", self.base, request.path_and_query());
+        let mut sending = self.client.request(method, url).body(request.body.clone());
+        for (name, value) in &request.headers {
+            sending = sending.header(name.as_str(), value.as_slice());
+        }
+        let reply = sending.send().await.map_err(|error| {
+            if error.is_connect() {
+                anyhow::anyhow!(
+                    "no server answers at {}; start one with `cerca serve`, or name it with --url",
+                    self.base
+                )
+            } else {
+                anyhow::Error::new(error).context("the request failed")
+            }
+        })?;
+        let status = reply.status().as_u16();
+        let body = String::from_utf8_lossy(&reply.bytes().await.context("the answer broke off")?).into_owned();
+        Ok(Reply {
+            status,
+            body,
+            took: started.elapsed(),
+        })
+    }
+}
+
+/// The names of an adapter's samples.
+pub(super) fn sample_names(adapter: &Adapter) -> Vec<&str> {
+    adapter.samples().keys().map(String::as_str).collect()
+}
+
+/// A sample as this provider would be sent it, not yet signed. Without a name, the first.
+pub(super) fn sample(
+    adapter: &Adapter,
+    provider: &Provider,
+    name: Option<&str>,
+) -> anyhow::Result<(String, OwnedRequest)> {
+    let samples = adapter.samples();
+    let found = match name {
+        Some(name) => samples.get_key_value(name),
+        None => samples.first_key_value(),
+    };
+    let Some((name, text)) = found else {
+        let names = sample_names(adapter);
+        if names.is_empty() {
+            bail!(
+                "the adapter {} has no samples; put one into samples/NAME.http of its folder",
+                adapter.name
+            );
+        }
+        let name = name.unwrap_or_default();
+        let guess = config::near(name, &names)
+            .map(|near| format!("did you mean {near}? "))
+            .unwrap_or_default();
+        bail!(
+            "{} has no sample {name}; {guess}There are: {}",
+            adapter.name,
+            names.join(", ")
+        );
+    };
+    let mut request = OwnedRequest::parse_sample(text, &provider.public_url)
+        .with_context(|| format!("the sample {name} of {}", adapter.name))?;
+    // Samples are written for the adapter's own name.
+    let query = request
+        .url
+        .split_once('?')
+        .map(|(_, query)| format!("?{query}"))
+        .unwrap_or_default();
+    request.url = format!("{}/webhooks/{}{query}", provider.public_url, provider.name);
+    Ok((name.clone(), request))
+}
+
+/// Signs a sample as of now.
+pub(super) fn sign(provider: &Provider, sample: &OwnedRequest, bad: Bad) -> anyhow::Result<OwnedRequest> {
+    ingest::sign(provider, sample, Timestamp::now(), bad)
+        .with_context(|| format!("cannot sign the sample for {}", provider.name))
+}

@@ -1,0 +1,224 @@
+//! From `[[handler]]` tables to routes: which keys belong to which kind, and what they must look like.
+
+use std::{
+    collections::HashSet,
+    ffi::OsString,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use secrecy::SecretString;
+
+use super::{Action, HandlerSpec, Kind, LogHandler, Route, exec::Exec, http::Http, router::Router, sql};
+use crate::domain::RetryPolicy;
+
+/// What handlers need to know of their surroundings.
+pub struct Context<'a> {
+    /// The folder of the configuration file, where commands run.
+    pub base: &'a Path,
+    /// Variables that commands inherit. Only `PATH`, `HOME` and `LANG` are taken from it.
+    pub environment: &'a [(OsString, OsString)],
+    /// Turns a reference (`env:NAME`, `file:PATH`) into the value; used for `secret` and `database`. The error says what
+    /// is wrong without the value.
+    pub resolve: &'a dyn Fn(&str) -> Result<SecretString, String>,
+}
+
+/// A `[[handler]]` that cannot work. The text names the handler, the key, and what was expected.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("handler `{handler}`: {problem}")]
+pub struct HandlerError {
+    pub handler: String,
+    pub problem: String,
+}
+
+/// Checks every handler and makes it ready to run. Needs no runtime and opens no connection.
+///
+/// # Errors
+/// The first handler that cannot work.
+pub fn build(specs: &[HandlerSpec], context: &Context<'_>) -> Result<Vec<Route>, HandlerError> {
+    let mut names = HashSet::new();
+    // Patterns are compiled again by whoever routes; here they are only checked.
+    Router::new(specs)?;
+    specs
+        .iter()
+        .map(|spec| {
+            let problem = |problem: String| HandlerError {
+                handler: spec.name.clone(),
+                problem,
+            };
+            if !names.insert(spec.name.as_str()) {
+                return Err(problem("`name` is used twice; each handler needs its own".into()));
+            }
+            route(spec, context).map_err(problem)
+        })
+        .collect()
+}
+
+fn route(spec: &HandlerSpec, context: &Context<'_>) -> Result<Route, String> {
+    check(spec)?;
+    Ok(Route {
+        name: spec.name.as_str().into(),
+        action: action(spec, context)?,
+        retry: RetryPolicy {
+            attempts: spec.retry.attempts,
+            base: spec.retry.base,
+            cap: spec.retry.cap,
+        },
+        concurrency: spec.concurrency,
+        timeout: spec.timeout,
+    })
+}
+
+fn action(spec: &HandlerSpec, context: &Context<'_>) -> Result<Action, String> {
+    let resolve = |key: &str, reference: &str| (context.resolve)(reference).map_err(|e| format!("`{key}`: {e}"));
+    Ok(match spec.kind {
+        Kind::Log => Action::Outside(Arc::new(LogHandler::stdout())),
+        Kind::Http => {
+            let url = spec
+                .url
+                .as_deref()
+                .ok_or("`url` is required: where to send, https://…")?;
+            let secret = spec.secret.as_deref().map(|s| resolve("secret", s)).transpose()?;
+            Action::Outside(Arc::new(Http::new(
+                url,
+                secret.as_ref(),
+                spec.timeout,
+                spec.concurrency,
+            )?))
+        }
+        Kind::Exec => {
+            if spec.command.first().is_none_or(String::is_empty) {
+                return Err("`command` is required: a list of the program and its arguments".into());
+            }
+            let base: PathBuf = context.base.into();
+            Action::Outside(Arc::new(Exec::new(&spec.command, base, context.environment)?))
+        }
+        Kind::Sql => {
+            let statement = spec.statement.as_deref().filter(|s| !s.trim().is_empty());
+            let statement = statement.ok_or("`statement` is required: one SQL statement")?;
+            match spec.database.as_deref() {
+                None => Action::InStore(sql::in_store(statement, &spec.params)?),
+                Some(reference) => {
+                    let url = resolve("database", reference)?;
+                    Action::Outside(sql::elsewhere(&url, statement, &spec.params, spec.concurrency)?)
+                }
+            }
+        }
+    })
+}
+
+/// What holds for every kind.
+fn check(spec: &HandlerSpec) -> Result<(), String> {
+    let good = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'_' || c == b'-';
+    if spec.name.is_empty() || spec.name.len() > 64 || !spec.name.bytes().all(good) {
+        return Err("`name` must be 1 to 64 of a-z, 0-9, _ and -".into());
+    }
+    if spec.concurrency == 0 {
+        return Err("`concurrency` must be at least 1".into());
+    }
+    if spec.timeout.is_zero() {
+        return Err("`timeout` must be longer than zero, such as 30s".into());
+    }
+    if spec.retry.attempts == 0 {
+        return Err("`retry.attempts` must be at least 1, the first included".into());
+    }
+    let set = [
+        ("url", Kind::Http, spec.url.is_some()),
+        ("secret", Kind::Http, spec.secret.is_some()),
+        ("statement", Kind::Sql, spec.statement.is_some()),
+        ("params", Kind::Sql, !spec.params.is_empty()),
+        ("database", Kind::Sql, spec.database.is_some()),
+        ("command", Kind::Exec, !spec.command.is_empty()),
+    ];
+    match set.into_iter().find(|(_, kind, set)| *set && *kind != spec.kind) {
+        None => Ok(()),
+        Some((key, kind, _)) => Err(format!(
+            "`{key}` belongs to kind = \"{}\", and this is kind = \"{}\"",
+            name(kind),
+            name(spec.kind)
+        )),
+    }
+}
+
+fn name(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Http => "http",
+        Kind::Sql => "sql",
+        Kind::Exec => "exec",
+        Kind::Log => "log",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn problem(toml: &str) -> String {
+        #[derive(serde::Deserialize)]
+        struct File {
+            handler: Vec<HandlerSpec>,
+        }
+        let file: File = toml::from_str(toml).unwrap();
+        let context = Context {
+            base: Path::new("/"),
+            environment: &[],
+            resolve: &|text| match text {
+                "env:UNSET" => Err("the variable UNSET is not set".into()),
+                text => Ok(text.into()),
+            },
+        };
+        build(&file.handler, &context).map_or_else(|e| e.to_string(), |routes| format!("{} fine", routes.len()))
+    }
+
+    #[test]
+    fn every_mistake_names_the_handler_and_the_key() {
+        let head = |rest: &str| problem(&format!("[[handler]]\nname = \"h\"\nevents = [\"*\"]\n{rest}"));
+        for (toml, expected) in [
+            ("kind = \"log\"", "1 fine"),
+            ("kind = \"log\"\nurl = \"http://x\"", "`url` belongs to kind = \"http\""),
+            ("kind = \"http\"", "`url` is required"),
+            ("kind = \"http\"\nurl = \"ftp://x\"", "`url`"),
+            ("kind = \"http\"\nurl = \"http://x\"\nsecret = \"nope\"", "`secret`"),
+            (
+                "kind = \"http\"\nurl = \"http://x\"\nsecret = \"env:UNSET\"",
+                "UNSET is not set",
+            ),
+            (
+                "kind = \"http\"\nurl = \"http://x\"\nsecret = \"whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA\"",
+                "1 fine",
+            ),
+            ("kind = \"exec\"", "`command` is required"),
+            ("kind = \"exec\"\ncommand = [\"/bin/true\"]", "1 fine"),
+            ("kind = \"sql\"", "`statement` is required"),
+            (
+                "kind = \"sql\"\nstatement = \"select $1\"\nparams = [\"body:id\"]",
+                "`params`",
+            ),
+            (
+                "kind = \"sql\"\nstatement = \"select $1\"\nparams = [\"body:/id\"]",
+                "1 fine",
+            ),
+            (
+                "kind = \"sql\"\nstatement = \"select 1\"\ndatabase = \"mysql://x\"",
+                "`database`",
+            ),
+            ("kind = \"log\"\nconcurrency = 0", "`concurrency`"),
+            ("kind = \"log\"\ntimeout = \"0s\"", "`timeout`"),
+            ("kind = \"log\"\nretry = { attempts = 0 }", "`retry.attempts`"),
+        ] {
+            let text = head(toml);
+            assert!(text.contains(expected), "{toml}: {text}");
+            assert!(text.ends_with("fine") || text.starts_with("handler `h`: "), "{text}");
+        }
+    }
+
+    #[test]
+    fn names_are_plain_and_unique() {
+        let one = |name: &str| format!("[[handler]]\nname = \"{name}\"\nevents = [\"*\"]\nkind = \"log\"\n");
+        assert!(problem(&(one("a") + &one("a"))).contains("used twice"));
+        assert_eq!(problem(&(one("a") + &one("b-2_x"))), "2 fine");
+        for bad in ["", "A", "a,b", "a:b", &"a".repeat(65)] {
+            assert!(problem(&one(bad)).contains("`name`"), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! The parameters of a sql statement, read from an event: `body:/pointer`, `header:Name` and `event:field`.
+
+use std::collections::BTreeMap;
+
+use super::{Failure, idempotency_key};
+use crate::{
+    adapters::{Wanted, parse_pointer},
+    domain::Claim,
+    ingest::{json, json_text},
+    store::SqlValue,
+};
+
+/// The expressions of one statement, ready to read any event. The body is read once, and only if one asks for it.
+pub(super) struct Params {
+    sources: Vec<Source>,
+    wanted: Wanted,
+    headers: bool,
+}
+
+enum Source {
+    /// A slot of `Params::wanted`.
+    Body(usize),
+    Header(String),
+    Event(Field),
+}
+
+#[derive(Clone, Copy)]
+enum Field {
+    Id,
+    Provider,
+    ProviderEventId,
+    EventType,
+    IdempotencyKey,
+    OccurredAt,
+    CreatedAt,
+}
+
+impl Params {
+    pub(super) fn parse(expressions: &[String]) -> Result<Self, String> {
+        let mut wanted = Wanted::default();
+        let sources = expressions
+            .iter()
+            .map(|text| source(text, &mut wanted).map_err(|e| format!("`params`: \"{text}\": {e}")))
+            .collect::<Result<Vec<_>, _>>()?;
+        let headers = sources.iter().any(|source| matches!(source, Source::Header(_)));
+        Ok(Self {
+            sources,
+            wanted,
+            headers,
+        })
+    }
+
+    /// A number that fits is an integer, one with a fraction or exponent a float, any other its exact digits as text.
+    /// A string is text, an object or array its exact JSON as text; what is absent or null is null.
+    ///
+    /// # Errors
+    /// A body that is not JSON while one of the expressions reads it. Other bytes under this id cannot come, so
+    /// trying again would help only after the configuration has changed; it is tried by the policy all the same.
+    pub(super) fn read(&self, claim: &Claim) -> Result<Vec<SqlValue>, Failure> {
+        let event = &claim.event;
+        let found = (self.wanted.slots() > 0)
+            .then(|| json::scan(&event.payload, &self.wanted))
+            .transpose()
+            .map_err(|e| Failure::Retry(format!("the body is not JSON: {e}")))?;
+        let headers: BTreeMap<String, String> = if self.headers {
+            serde_json::from_str(&event.headers).map_err(|e| Failure::Retry(format!("the stored headers: {e}")))?
+        } else {
+            BTreeMap::new()
+        };
+        self.sources
+            .iter()
+            .map(|source| match source {
+                Source::Body(slot) => match found.as_ref().and_then(|f| f.slice(&event.payload, *slot)) {
+                    Some(text) => json_value(text),
+                    None => Ok(SqlValue::Null),
+                },
+                Source::Header(name) => Ok(headers
+                    .iter()
+                    .find(|(n, _)| n.eq_ignore_ascii_case(name))
+                    .map_or(SqlValue::Null, |(_, value)| SqlValue::Text(value.clone()))),
+                Source::Event(field) => Ok(field.read(claim)),
+            })
+            .collect()
+    }
+}
+
+fn source(text: &str, wanted: &mut Wanted) -> Result<Source, String> {
+    match text.split_once(':') {
+        Some(("body", pointer)) if pointer.starts_with('/') => Ok(Source::Body(wanted.add(&parse_pointer(pointer)?))),
+        Some(("header", name)) if !name.is_empty() => Ok(Source::Header(name.into())),
+        Some(("event", field)) => Field::parse(field).map(Source::Event),
+        _ => Err("expected body:/pointer, header:Name or event:field".into()),
+    }
+}
+
+impl Field {
+    fn parse(name: &str) -> Result<Self, String> {
+        Ok(match name {
+            "id" => Self::Id,
+            "provider" => Self::Provider,
+            "provider_event_id" => Self::ProviderEventId,
+            "event_type" => Self::EventType,
+            "idempotency_key" => Self::IdempotencyKey,
+            "occurred_at" => Self::OccurredAt,
+            "created_at" => Self::CreatedAt,
+            _ => {
+                return Err(
+                    "an event has id, provider, provider_event_id, event_type, idempotency_key, occurred_at \
+                            and created_at"
+                        .into(),
+                );
+            }
+        })
+    }
+
+    fn read(self, claim: &Claim) -> SqlValue {
+        let event = &claim.event;
+        let text = |text: Option<String>| text.map_or(SqlValue::Null, SqlValue::Text);
+        match self {
+            Self::Id => SqlValue::Int(event.id),
+            Self::Provider => text(Some(event.provider.to_string())),
+            Self::ProviderEventId => text(Some(event.provider_event_id.clone())),
+            Self::EventType => text(event.event_type.clone()),
+            Self::IdempotencyKey => text(Some(idempotency_key(claim))),
+            Self::OccurredAt => text(event.occurred_at.map(|t| t.to_string())),
+            Self::CreatedAt => text(Some(event.created_at.to_string())),
+        }
+    }
+}
+
+/// `text` is one valid JSON value.
+fn json_value(text: &[u8]) -> Result<SqlValue, Failure> {
+    match text {
+        b"true" => return Ok(SqlValue::Bool(true)),
+        b"false" => return Ok(SqlValue::Bool(false)),
+        _ => {}
+    }
+    let Some(value) = json_text::value(text) else {
+        return Ok(SqlValue::Null);
+    };
+    let value = String::from_utf8(value.into_owned())
+        .map_err(|_| Failure::Retry("a value of the body is not UTF-8, and a database has no text for it".into()))?;
+    let number = matches!(text, [b'-' | b'0'..=b'9', ..]);
+    Ok(match value.parse() {
+        Ok(int) if number => SqlValue::Int(int),
+        _ if number && value.contains(['.', 'e', 'E']) => match value.parse::<f64>() {
+            Ok(float) if float.is_finite() => SqlValue::Float(float),
+            _ => SqlValue::Text(value),
+        },
+        _ => SqlValue::Text(value),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::handlers::testing::claim;
+
+    fn read(expressions: &[&str], body: &'static [u8]) -> Result<Vec<SqlValue>, Failure> {
+        let expressions: Vec<String> = expressions.iter().map(|e| (*e).to_owned()).collect();
+        Params::parse(&expressions).unwrap().read(&claim("evt_1", body))
+    }
+
+    #[test]
+    fn json_values_become_sql_values_without_loss() {
+        let text = |t: &str| SqlValue::Text(t.into());
+        for (json, expected) in [
+            ("12", SqlValue::Int(12)),
+            ("-9223372036854775808", SqlValue::Int(i64::MIN)),
+            ("9223372036854775808", text("9223372036854775808")),
+            ("1.5", SqlValue::Float(1.5)),
+            ("1e2", SqlValue::Float(100.0)),
+            ("1e999", text("1e999")),
+            ("true", SqlValue::Bool(true)),
+            ("null", SqlValue::Null),
+            (r#""12""#, text("12")),
+            (r#""a\u0041\n""#, text("aA\n")),
+            (r#"{ "b": [1,  2] }"#, text(r#"{ "b": [1,  2] }"#)),
+            ("[]", text("[]")),
+        ] {
+            let body: &'static [u8] = format!("{{\"a\": {json} }}").into_bytes().leak();
+            assert_eq!(read(&["body:/a"], body).unwrap(), [expected], "{json}");
+        }
+        assert_eq!(
+            read(&["body:/b/c", "body:/a"], b"{\"a\":1}").unwrap(),
+            [SqlValue::Null, SqlValue::Int(1)]
+        );
+    }
+
+    #[test]
+    fn headers_and_fields_need_no_json() {
+        let values = read(
+            &[
+                "header:X-Trace",
+                "header:none",
+                "event:id",
+                "event:idempotency_key",
+                "event:occurred_at",
+            ],
+            b"\xff not json",
+        );
+        let text = |t: &str| SqlValue::Text(t.into());
+        assert_eq!(
+            values.unwrap(),
+            [
+                text("a"),
+                SqlValue::Null,
+                SqlValue::Int(7),
+                text("stripe:evt_1:h"),
+                text("2026-01-02T03:04:05Z")
+            ]
+        );
+        let error = read(&["body:/a"], b"\xff not json").unwrap_err().to_string();
+        assert!(error.starts_with("the body is not JSON: "), "{error}");
+    }
+
+    #[test]
+    fn unknown_expressions_are_explained() {
+        for bad in ["", "body", "body:id", "header:", "event:", "event:body", "query:x"] {
+            assert!(Params::parse(&[bad.to_owned()]).is_err(), "{bad}");
+        }
+    }
+}

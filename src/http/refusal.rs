@@ -1,0 +1,124 @@
+//! What becomes of a webhook that is not taken: what its sender reads, what the log says, what is counted. The reason of
+//! a refusal is for us; a sender that cannot prove itself learns nothing from the answer.
+
+use actix_web::{HttpRequest, http::StatusCode};
+use jiff::Timestamp;
+
+use crate::{ingest::Rejection, store::StoreError};
+
+use super::{State, body::BodyError, error::Problem, log_gate::LogGate, metrics, proxies};
+
+/// A request that is not taken: what the sender reads, and what we keep of it.
+pub(super) struct Refusal {
+    pub(super) problem: Problem,
+    /// A constant name, for log and metrics.
+    reason: &'static str,
+    /// For the log only.
+    detail: Option<String>,
+}
+
+impl Refusal {
+    pub(super) fn new(reason: &'static str, problem: Problem) -> Self {
+        Self {
+            problem,
+            reason,
+            detail: None,
+        }
+    }
+
+    pub(super) fn method(allow: &'static str) -> Self {
+        Self::new("method", Problem::method_not_allowed(allow))
+    }
+
+    pub(super) fn unavailable(cause: &'static str) -> Self {
+        Self::new(cause, Problem::unavailable("not stored; send it again"))
+    }
+
+    pub(super) fn rejected(rejection: &Rejection) -> Self {
+        let status = StatusCode::from_u16(rejection.status()).unwrap_or(StatusCode::BAD_REQUEST);
+        let problem = match status {
+            StatusCode::UNAUTHORIZED => Problem::unauthorized(),
+            StatusCode::BAD_REQUEST => Problem::bad_request(match rejection {
+                Rejection::MissingId => "the request is authentic, but holds no event id",
+                _ => "the request is authentic, but not of the form that this provider sends",
+            }),
+            other => Problem::new(other, "refused"),
+        };
+        Self {
+            detail: Some(rejection.to_string()),
+            ..Self::new(rejection.reason(), problem)
+        }
+    }
+
+    /// Counts it, and writes a line as long as there are not too many. The line holds no body, header or signature.
+    pub(super) fn report(&self, provider: &str, gate: &LogGate, request: &HttpRequest, state: &State) {
+        let status = self.problem.status.as_u16();
+        if status == 503 {
+            metrics::count_unavailable(provider, self.reason);
+        } else {
+            metrics::count_rejected(provider, self.reason);
+        }
+        let second = u64::try_from(Timestamp::now().as_second()).unwrap_or_default();
+        let Some(held_back) = gate.pass(second) else { return };
+        let client = proxies::client(request, &state.settings.trusted_proxies);
+        let client = client.map(tracing::field::display);
+        let (reason, detail) = (self.reason, self.detail.as_deref());
+        if self.reason == "refused_by_store" || self.reason == "panic" {
+            tracing::error!(
+                provider.name = provider,
+                status,
+                reason,
+                detail,
+                client,
+                held_back,
+                "request not stored"
+            );
+        } else {
+            tracing::warn!(
+                provider.name = provider,
+                status,
+                reason,
+                detail,
+                client,
+                held_back,
+                "request refused"
+            );
+        }
+    }
+}
+
+impl From<BodyError> for Refusal {
+    fn from(error: BodyError) -> Self {
+        match error {
+            BodyError::TooLarge => Self::new(
+                "too_large",
+                Problem::new(
+                    StatusCode::PAYLOAD_TOO_LARGE,
+                    "the body is larger than this provider may send",
+                ),
+            ),
+            BodyError::TooSlow => Self::new(
+                "too_slow",
+                Problem::new(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time"),
+            ),
+            BodyError::NoRoom => Self::unavailable("bytes_in_flight"),
+            BodyError::Broken => Self::new("broken_body", Problem::bad_request("the body is not well formed")),
+        }
+    }
+}
+
+impl From<StoreError> for Refusal {
+    fn from(error: StoreError) -> Self {
+        let detail = Some(error.to_string());
+        let refusal = match error {
+            StoreError::Full => Self::unavailable("store_full"),
+            StoreError::Unavailable(_) => Self::unavailable("store_unavailable"),
+            StoreError::Closed => Self::unavailable("store_closed"),
+            StoreError::Refused(_) => Self::new(
+                "refused_by_store",
+                Problem::bad_request("these values cannot be stored"),
+            ),
+        };
+        Self { detail, ..refusal }
+    }
+}

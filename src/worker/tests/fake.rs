@@ -1,0 +1,269 @@
+//! A work list in memory, with the clock of the runtime, which tests may pause.
+
+use std::{
+    sync::{
+        Arc, Mutex, MutexGuard,
+        atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
+    },
+    time::Duration,
+};
+
+use futures_util::{FutureExt as _, future::BoxFuture};
+use tokio::time::Instant;
+
+use crate::{
+    domain::{Claim, NewEvent, Outcome, Settle, StoredEvent},
+    handlers::testing,
+    store::*,
+};
+
+#[derive(Default)]
+pub(super) struct Fake {
+    rows: Mutex<Vec<Row>>,
+    settled: Mutex<Vec<Settle>>,
+    pub(super) away: AtomicBool,
+    /// What `apply` answers; done when there is nothing.
+    pub(super) applied: Mutex<Option<Result<Applied, StoreError>>>,
+    pub(super) claims: AtomicUsize,
+    pub(super) renewals: AtomicUsize,
+    pub(super) flushes: AtomicUsize,
+    tokens: AtomicUsize,
+}
+
+#[derive(Clone)]
+pub(super) struct Row {
+    event: Arc<StoredEvent>,
+    pub(super) handler: Arc<str>,
+    run_at: Instant,
+    pub(super) attempts: u32,
+    token: Option<i64>,
+    lease_until: Instant,
+    pub(super) dead: bool,
+}
+
+impl Fake {
+    /// Adds deliveries that are due.
+    pub(super) fn add(&self, handler: &str, ids: impl IntoIterator<Item = usize>) {
+        let rows = ids.into_iter().map(|id| self.row(handler, id));
+        self.rows().extend(rows.collect::<Vec<_>>());
+    }
+
+    /// Adds deliveries that are claimed already, to be handed over.
+    pub(super) fn add_claimed(
+        &self,
+        handler: &str,
+        ids: impl IntoIterator<Item = usize>,
+        lease: Duration,
+    ) -> Vec<Claim> {
+        let mut rows: Vec<Row> = ids.into_iter().map(|id| self.row(handler, id)).collect();
+        let claims = rows.iter_mut().map(|row| self.claim_row(row, lease)).collect();
+        self.rows().extend(rows);
+        claims
+    }
+
+    fn row(&self, handler: &str, id: usize) -> Row {
+        let event = testing::claim(&format!("evt_{id}"), "{\"id\":1}").event;
+        let mut event = Arc::unwrap_or_clone(event);
+        event.id = i64::try_from(id).unwrap();
+        Row {
+            event: Arc::new(event),
+            handler: handler.into(),
+            run_at: Instant::now(),
+            attempts: 0,
+            token: None,
+            lease_until: Instant::now(),
+            dead: false,
+        }
+    }
+
+    fn claim_row(&self, row: &mut Row, lease: Duration) -> Claim {
+        let token = i64::try_from(self.tokens.fetch_add(1, SeqCst)).unwrap();
+        row.token = Some(token);
+        row.lease_until = Instant::now() + lease;
+        row.attempts += 1;
+        Claim {
+            event: row.event.clone(),
+            handler: row.handler.clone(),
+            attempt: row.attempts,
+            token,
+        }
+    }
+
+    /// Takes every claim away, as a sweep by another replica would.
+    pub(super) fn steal_all(&self) {
+        for row in self.rows().iter_mut() {
+            row.token = None;
+            row.run_at = Instant::now() + Duration::from_secs(100_000);
+        }
+    }
+
+    /// Deliveries that are not done.
+    pub(super) fn left(&self) -> Vec<Row> {
+        self.rows().clone()
+    }
+
+    pub(super) fn claimed(&self) -> usize {
+        self.rows().iter().filter(|row| row.token.is_some()).count()
+    }
+
+    pub(super) fn settled(&self) -> Vec<Settle> {
+        self.settled.lock().unwrap().clone()
+    }
+
+    pub(super) fn outcomes(&self) -> Vec<Outcome> {
+        self.settled().into_iter().map(|settle| settle.outcome).collect()
+    }
+
+    fn rows(&self) -> MutexGuard<'_, Vec<Row>> {
+        self.rows.lock().unwrap()
+    }
+
+    fn here(&self) -> Result<(), StoreError> {
+        match self.away.load(SeqCst) {
+            true => Err(StoreError::Unavailable("away".into())),
+            false => Ok(()),
+        }
+    }
+
+    fn claim_now(&self, request: &ClaimRequest) -> Result<Vec<Claim>, StoreError> {
+        self.claims.fetch_add(1, SeqCst);
+        self.here()?;
+        let mut claims = Vec::new();
+        for (handler, want) in &request.wants {
+            let mut rows = self.rows();
+            let due = rows
+                .iter_mut()
+                .filter(|r| r.handler == *handler && !r.dead && r.token.is_none() && r.run_at <= Instant::now());
+            claims.extend(due.take(*want as usize).map(|row| self.claim_row(row, request.lease)));
+        }
+        Ok(claims)
+    }
+
+    fn settle_now(&self, settle: Settle) {
+        let mut rows = self.rows();
+        let Some(at) = rows.iter().position(|row| row.token == Some(settle.token)) else {
+            return;
+        };
+        let row = &mut rows[at];
+        row.token = None;
+        match &settle.outcome {
+            Outcome::Done => drop(rows.remove(at)),
+            Outcome::Retry { after, .. } => row.run_at = Instant::now() + *after,
+            Outcome::Dead { .. } => row.dead = true,
+            Outcome::Released => row.attempts -= 1,
+        }
+        drop(rows);
+        self.settled.lock().unwrap().push(settle);
+    }
+}
+
+impl Queue for Fake {
+    fn claim(&self, request: ClaimRequest) -> StoreFuture<'_, Vec<Claim>> {
+        async move { self.claim_now(&request) }.boxed()
+    }
+
+    fn settle(&self, settle: Settle) -> BoxFuture<'_, ()> {
+        async move { self.settle_now(settle) }.boxed()
+    }
+
+    fn flush(&self) -> StoreFuture<'_, ()> {
+        self.flushes.fetch_add(1, SeqCst);
+        async move { self.here() }.boxed()
+    }
+
+    fn apply(&self, effect: Effect) -> StoreFuture<'_, Applied> {
+        async move {
+            let answer = self.applied.lock().unwrap().clone().unwrap_or(Ok(Applied::Done));
+            if matches!(answer, Ok(Applied::Done)) {
+                self.rows().retain(|row| row.token != Some(effect.claim.token));
+            }
+            answer
+        }
+        .boxed()
+    }
+
+    fn renew(&self, leases: Vec<Lease>, lease: Duration) -> StoreFuture<'_, Vec<bool>> {
+        async move {
+            self.here()?;
+            self.renewals.fetch_add(1, SeqCst);
+            let mut rows = self.rows();
+            let mut renew = |token| {
+                let row = rows.iter_mut().find(|row| row.token == Some(token));
+                row.map(|row| row.lease_until = Instant::now() + lease).is_some()
+            };
+            Ok(leases.into_iter().map(|lease| renew(lease.token)).collect())
+        }
+        .boxed()
+    }
+
+    fn sweep(&self, _: Vec<AttemptLimit>) -> StoreFuture<'_, Swept> {
+        async move {
+            self.here()?;
+            let mut swept = Swept::default();
+            for row in self.rows().iter_mut() {
+                if row.token.is_some() && row.lease_until < Instant::now() {
+                    row.token = None;
+                    swept.ready += 1;
+                }
+            }
+            Ok(swept)
+        }
+        .boxed()
+    }
+}
+
+impl Inbox for Fake {
+    fn accept(&self, _: Vec<NewEvent>) -> StoreFuture<'static, Vec<Accepted>> {
+        unimplemented!("the worker takes nothing in")
+    }
+
+    fn set_handoff(&self, _: Arc<dyn Handoff>) {}
+}
+
+impl Store for Fake {}
+
+impl Admin for Fake {
+    fn events(&self, _: EventFilter, _: Option<i64>, _: u32) -> StoreFuture<'_, Page> {
+        unimplemented!()
+    }
+
+    fn count(&self, _: EventFilter) -> StoreFuture<'_, u64> {
+        unimplemented!()
+    }
+
+    fn event<'a>(&'a self, _: &'a str, _: &'a str) -> StoreFuture<'a, Option<EventDetail>> {
+        unimplemented!()
+    }
+
+    fn payload<'a>(
+        &'a self,
+        _: &'a str,
+        _: &'a str,
+    ) -> StoreFuture<'a, Option<(Option<String>, Option<bytes::Bytes>)>> {
+        unimplemented!()
+    }
+
+    fn reprocess(&self, _: Reprocess, _: Who) -> StoreFuture<'_, Reprocessed> {
+        unimplemented!()
+    }
+
+    fn discard<'a>(&'a self, _: &'a str, _: &'a str, _: Who) -> StoreFuture<'a, Option<Discarded>> {
+        unimplemented!()
+    }
+
+    fn stats(&self) -> StoreFuture<'_, Stats> {
+        unimplemented!()
+    }
+
+    fn purge(&self, _: PurgePolicy, _: bool) -> StoreFuture<'_, Purged> {
+        unimplemented!()
+    }
+
+    fn ping(&self) -> StoreFuture<'_, ()> {
+        unimplemented!()
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        unimplemented!()
+    }
+}
