@@ -5,6 +5,16 @@
 //! No database call runs in a future that a client can drop: callers send a message to a task (PostgreSQL) or a thread
 //! (SQLite) that owns its connection, and wait for the answer.
 
+mod assemble;
+mod batch;
+mod budget;
+mod cache;
+mod filter;
+mod options;
+mod postgres;
+mod sqlite;
+mod statement;
+mod task;
 mod types;
 
 use std::{sync::Arc, time::Duration};
@@ -13,6 +23,7 @@ use futures_util::future::BoxFuture;
 
 use crate::domain::{Claim, NewEvent, Settle};
 
+pub use options::{Options, open};
 pub use types::{
     Accepted, Applied, AttemptLimit, ClaimRequest, Discarded, Effect, EventDetail, EventFilter, EventRow, HandlerStats,
     Lease, Page, PurgePolicy, Purged, Reprocess, ReprocessScope, Reprocessed, SqlValue, Stats, StoreError, Swept, Who,

@@ -1,0 +1,347 @@
+//! Group commit: what both engines do around the insert of a batch. Sorts the events of the waiting requests, drops the
+//! repeats, reserves room at the local worker, and afterwards answers each request and hands the fresh deliveries over.
+
+use std::{
+    collections::VecDeque,
+    mem,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
+
+use jiff::Timestamp;
+use tokio::sync::oneshot;
+
+use super::{Accepted, Handoff, StoreError, budget::Permit};
+use crate::domain::{Claim, NewEvent, StoredEvent};
+
+/// Longest provider event id in bytes: what fits a PostgreSQL index row, the same on both engines.
+const MAX_ID_BYTES: usize = 2048;
+
+/// The worker that takes fresh deliveries, once it is known.
+pub(super) type HandoffSlot = Arc<OnceLock<Arc<dyn Handoff>>>;
+
+/// One request on its way to the commit.
+pub(super) struct Pending {
+    pub(super) events: Vec<NewEvent>,
+    pub(super) reply: oneshot::Sender<Result<Vec<Accepted>, StoreError>>,
+    pub(super) permit: Permit,
+}
+
+impl Pending {
+    pub(super) fn bytes(&self) -> usize {
+        self.events.iter().map(NewEvent::size).sum()
+    }
+
+    /// Answers with an error. The waiter may be gone; the events were queued all the same.
+    pub(super) fn fail(self, error: StoreError) {
+        drop(self.permit);
+        let _ = self.reply.send(Err(error));
+    }
+}
+
+/// What PostgreSQL's `text` or an index cannot hold is refused by both engines, before it can spoil a batch.
+pub(super) fn validate(events: &[NewEvent]) -> Result<(), StoreError> {
+    for event in events {
+        let texts = [
+            Some(&*event.provider),
+            Some(event.provider_event_id.as_str()),
+            event.event_type.as_deref(),
+            event.content_type.as_deref(),
+            Some(event.headers.as_str()),
+            event.ordering_key.as_deref(),
+        ];
+        if texts.iter().flatten().any(|text| text.contains('\0')) {
+            return Err(StoreError::Refused(
+                "a NUL character in an id, type, ordering key or header".to_owned(),
+            ));
+        }
+        if event.provider_event_id.len() > MAX_ID_BYTES {
+            return Err(StoreError::Refused(format!(
+                "an event id of more than {MAX_ID_BYTES} bytes"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Takes requests off the queue up to the caps; at least one.
+pub(super) fn take_capped(queue: &mut VecDeque<Pending>, max_events: usize, max_bytes: usize) -> Vec<Pending> {
+    let (mut events, mut bytes, mut taken) = (0, 0, Vec::new());
+    while let Some(next) = queue.front() {
+        events += next.events.len();
+        bytes += next.bytes();
+        if !taken.is_empty() && (events > max_events || bytes > max_bytes) {
+            break;
+        }
+        taken.extend(queue.pop_front());
+    }
+    taken
+}
+
+/// What the insert said of one distinct event.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum RowOutcome {
+    Inserted {
+        id: i64,
+        created_at: Timestamp,
+    },
+    Existing {
+        id: i64,
+        body_sha256: [u8; 32],
+    },
+    /// Not inserted, and the database could not be asked what is there.
+    Unknown,
+}
+
+/// Another body under the id of a stored event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Conflict {
+    pub(super) event_id: i64,
+    pub(super) body_sha256: [u8; 32],
+    pub(super) seen: i64,
+}
+
+/// Where an event is: request, index in it.
+type At = (usize, usize);
+
+struct Reservation {
+    handler: Arc<str>,
+    count: usize,
+    bytes: usize,
+}
+
+/// Requests that are inserted together.
+pub(super) struct Batch {
+    requests: Vec<Pending>,
+    /// One entry for each distinct event, sorted by key so that replicas lock in the same order: all places where it
+    /// occurs, in order of arrival.
+    rows: Vec<Vec<At>>,
+    reserved: Vec<Reservation>,
+    handoff: Option<Arc<dyn Handoff>>,
+    /// Token and lease of the deliveries that are handed over.
+    pub(super) token: i64,
+    pub(super) lease: Duration,
+}
+
+impl Batch {
+    pub(super) fn new(requests: Vec<Pending>, handoff: &HandoffSlot) -> Self {
+        let handoff = handoff.get().cloned();
+        let mut batch = Self {
+            rows: distinct(&requests),
+            requests,
+            reserved: Vec::new(),
+            token: rand::random(),
+            lease: handoff.as_ref().map_or(Duration::ZERO, |handoff| handoff.lease()),
+            handoff,
+        };
+        batch.reserve();
+        batch
+    }
+
+    /// The distinct events, in the order of the outcomes that the engine gives.
+    pub(super) fn events(&self) -> impl ExactSizeIterator<Item = &NewEvent> {
+        self.rows.iter().map(|places| self.at(places[0]))
+    }
+
+    /// Whether the deliveries of this handler are inserted as claimed.
+    pub(super) fn is_handed(&self, handler: &str) -> bool {
+        self.reserved.iter().any(|r| &*r.handler == handler)
+    }
+
+    pub(super) fn handed(&self) -> Vec<String> {
+        self.reserved.iter().map(|r| r.handler.to_string()).collect()
+    }
+
+    /// The conflicts that the outcomes reveal, inside the batch and with what was stored.
+    pub(super) fn conflicts(&self, outcomes: &[RowOutcome]) -> Vec<Conflict> {
+        let mut conflicts: Vec<Conflict> = Vec::new();
+        for (places, outcome) in self.rows.iter().zip(outcomes) {
+            let Some((id, kept)) = self.kept(places, outcome) else {
+                continue;
+            };
+            for &place in places {
+                let other = self.at(place).body_sha256;
+                if other == kept {
+                    continue;
+                }
+                match conflicts
+                    .iter_mut()
+                    .rev()
+                    .find(|c| c.event_id == id && c.body_sha256 == other)
+                {
+                    Some(known) => known.seen += 1,
+                    None => conflicts.push(Conflict {
+                        event_id: id,
+                        body_sha256: other,
+                        seen: 1,
+                    }),
+                }
+            }
+        }
+        conflicts.sort_by_key(|c| (c.event_id, c.body_sha256));
+        conflicts
+    }
+
+    /// After the commit: hands over, gives back, wakes and answers. A request with an event of unknown outcome is
+    /// answered as unavailable.
+    pub(super) fn finish(mut self, outcomes: &[RowOutcome]) {
+        let answers = self.answers(outcomes);
+        self.hand_over(outcomes);
+        for (request, answer) in self.requests.into_iter().zip(answers) {
+            drop(request.permit);
+            let _ = request.reply.send(answer.ok_or_else(|| {
+                StoreError::Unavailable("could not read what is stored under a repeated id".to_owned())
+            }));
+        }
+    }
+
+    /// After a failure: gives the reservations back and the requests to the caller.
+    pub(super) fn dissolve(mut self) -> Vec<Pending> {
+        if let Some(handoff) = &self.handoff {
+            for r in self.reserved.drain(..) {
+                handoff.give_back(&r.handler, r.count, r.bytes);
+            }
+        }
+        mem::take(&mut self.requests)
+    }
+
+    pub(super) fn fail(self, error: &StoreError) {
+        for request in self.dissolve() {
+            request.fail(error.clone());
+        }
+    }
+
+    fn at(&self, (request, index): At) -> &NewEvent {
+        &self.requests[request].events[index]
+    }
+
+    /// Id and hash of what the ledger holds for a row.
+    fn kept(&self, places: &[At], outcome: &RowOutcome) -> Option<(i64, [u8; 32])> {
+        match *outcome {
+            RowOutcome::Inserted { id, .. } => Some((id, self.at(places[0]).body_sha256)),
+            RowOutcome::Existing { id, body_sha256 } => Some((id, body_sha256)),
+            RowOutcome::Unknown => None,
+        }
+    }
+
+    fn reserve(&mut self) {
+        let Some(handoff) = self.handoff.clone() else {
+            return;
+        };
+        let mut wanted: Vec<Reservation> = Vec::new();
+        for event in self.events() {
+            let bytes = event.size();
+            for handler in event.handlers() {
+                match wanted.iter_mut().find(|r| &*r.handler == handler) {
+                    Some(r) => {
+                        r.count += 1;
+                        r.bytes += bytes;
+                    }
+                    None => wanted.push(Reservation {
+                        handler: Arc::from(handler),
+                        count: 1,
+                        bytes,
+                    }),
+                }
+            }
+        }
+        wanted.retain(|r| handoff.reserve(&r.handler, r.count, r.bytes));
+        self.reserved = wanted;
+    }
+
+    fn answers(&self, outcomes: &[RowOutcome]) -> Vec<Option<Vec<Accepted>>> {
+        let mut answers: Vec<_> = self
+            .requests
+            .iter()
+            .map(|request| Some(vec![Accepted::Duplicate; request.events.len()]))
+            .collect();
+        for (places, outcome) in self.rows.iter().zip(outcomes) {
+            let kept = self.kept(places, outcome);
+            for (nth, &(request, index)) in places.iter().enumerate() {
+                let Some((_, kept)) = kept else {
+                    answers[request] = None;
+                    continue;
+                };
+                let Some(answer) = &mut answers[request] else { continue };
+                answer[index] = match outcome {
+                    RowOutcome::Inserted { .. } if nth == 0 => Accepted::Stored,
+                    _ if self.at((request, index)).body_sha256 == kept => Accepted::Duplicate,
+                    _ => Accepted::Conflict,
+                };
+            }
+        }
+        answers
+    }
+
+    fn hand_over(&mut self, outcomes: &[RowOutcome]) {
+        let Some(handoff) = self.handoff.take() else { return };
+        let mut claims = Vec::new();
+        let mut wake = false;
+        for (places, outcome) in self.rows.iter().zip(outcomes) {
+            let RowOutcome::Inserted { id, created_at } = *outcome else {
+                continue;
+            };
+            let (request, index) = places[0];
+            let event = &mut self.requests[request].events[index];
+            if event.routes.is_empty() {
+                continue;
+            }
+            let bytes = event.size();
+            let routes = Arc::clone(&event.routes);
+            let stored = Arc::new(stored(event, id, created_at));
+            for handler in routes.split(',').filter(|name| !name.is_empty()) {
+                let Some(r) = self.reserved.iter_mut().find(|r| &*r.handler == handler) else {
+                    wake = true;
+                    continue;
+                };
+                r.count -= 1;
+                r.bytes -= bytes;
+                claims.push(Claim {
+                    event: Arc::clone(&stored),
+                    handler: Arc::clone(&r.handler),
+                    attempt: 1,
+                    token: self.token,
+                });
+            }
+        }
+        // What is left of a reservation was meant for duplicates.
+        for r in self.reserved.drain(..).filter(|r| r.count > 0) {
+            handoff.give_back(&r.handler, r.count, r.bytes);
+        }
+        if !claims.is_empty() {
+            handoff.hand_over(claims);
+        }
+        if wake {
+            handoff.wake();
+        }
+    }
+}
+
+fn distinct(requests: &[Pending]) -> Vec<Vec<At>> {
+    let key = |&(request, index): &At| {
+        let event: &NewEvent = &requests[request].events[index];
+        (&*event.provider, event.provider_event_id.as_str())
+    };
+    let mut places: Vec<At> = Vec::with_capacity(requests.len());
+    for (r, request) in requests.iter().enumerate() {
+        places.extend((0..request.events.len()).map(|i| (r, i)));
+    }
+    places.sort_by(|a, b| key(a).cmp(&key(b)));
+    places.chunk_by(|a, b| key(a) == key(b)).map(<[At]>::to_vec).collect()
+}
+
+fn stored(event: &mut NewEvent, id: i64, created_at: Timestamp) -> StoredEvent {
+    StoredEvent {
+        id,
+        provider: Arc::clone(&event.provider),
+        provider_event_id: mem::take(&mut event.provider_event_id),
+        event_type: event.event_type.take(),
+        payload: mem::take(&mut event.payload),
+        content_type: event.content_type.take(),
+        headers: mem::take(&mut event.headers),
+        body_sha256: event.body_sha256,
+        ordering_key: event.ordering_key.take(),
+        occurred_at: event.occurred_at,
+        created_at,
+    }
+}

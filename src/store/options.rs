@@ -1,0 +1,57 @@
+//! How a store is opened.
+
+use std::{sync::Arc, time::Duration};
+
+use super::{Store, StoreError, postgres, sqlite};
+
+/// Limits of a store. The defaults are meant to be right; tests make them small.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Bring the schema up to date. Otherwise an older schema is an error.
+    pub migrate: bool,
+    /// Events in one flush, at most; a request with more is flushed whole.
+    pub batch_events: usize,
+    /// Bytes in one flush, at most; a larger request is flushed whole.
+    pub batch_bytes: usize,
+    /// Events that wait for their commit, at most.
+    pub queue_events: usize,
+    /// Bytes that wait for their commit, at most.
+    pub queue_bytes: usize,
+    /// Settles that wait to be written, at most.
+    pub queue_settles: usize,
+    /// Ingest flushes in flight (PostgreSQL). Two hide the network and the log flush behind each other.
+    pub flushes: usize,
+    /// How long one statement may take, that of a sql handler included.
+    pub statement_timeout: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            migrate: true,
+            batch_events: 512,
+            batch_bytes: 4 << 20,
+            queue_events: 4096,
+            queue_bytes: 64 << 20,
+            queue_settles: 4096,
+            flushes: 2,
+            statement_timeout: Duration::from_secs(10),
+        }
+    }
+}
+
+/// Opens the store that the URL names: `sqlite:cerca.db` or `postgres://user:password@host/database`.
+///
+/// # Errors
+/// [`StoreError::Refused`] when the URL is not one of these or the schema is not ours, [`StoreError::Unavailable`] when
+/// the database cannot be reached.
+pub async fn open(url: &str, options: Options) -> Result<Arc<dyn Store>, StoreError> {
+    let scheme = url.split(':').next().unwrap_or_default();
+    match scheme {
+        "sqlite" => Ok(sqlite::SqliteStore::open(url, options).await?),
+        "postgres" | "postgresql" => Ok(postgres::PostgresStore::open(url, options).await?),
+        _ => Err(StoreError::Refused(
+            "the store's URL must begin with sqlite: or postgres:".to_owned(),
+        )),
+    }
+}

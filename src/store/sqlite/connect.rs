@@ -1,0 +1,178 @@
+//! Connections, migrations, and what the errors of SQLite mean to us.
+
+use std::{
+    path::{Path, PathBuf},
+    str::FromStr as _,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
+};
+
+use jiff::Timestamp;
+use rusqlite::{Connection, ErrorCode, OpenFlags};
+use sqlx::{
+    ConnectOptions as _, Connection as _, SqlitePool,
+    migrate::Migrator,
+    sqlite::{SqliteConnectOptions, SqlitePoolOptions},
+};
+
+use super::super::StoreError;
+
+static MIGRATIONS: Migrator = sqlx::migrate!("migrations/sqlite");
+
+/// Before this version a race of two connections could damage a WAL database (sqlite.org/wal.html, 2026-11-30).
+const OLDEST_SQLITE: i32 = 3_051_003;
+
+/// How long another process may hold the write lock.
+pub(super) const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Virtual-machine steps between two looks at the clock; about a millisecond.
+const STEPS: i32 = 20_000;
+
+/// 64 MiB of pages: a checkpoint in the committing thread is a pause, and a rare larger one costs less than many.
+const PAGE_SIZE: i64 = 16_384;
+const CHECKPOINT_PAGES: i64 = (64 << 20) / PAGE_SIZE;
+
+/// The file that a `sqlite:` URL names.
+pub(super) fn file(url: &str) -> Result<PathBuf, StoreError> {
+    let options = SqliteConnectOptions::from_str(url).map_err(|error| StoreError::Refused(error.to_string()))?;
+    let file = options.get_filename();
+    if url.contains(":memory:") || file.as_os_str().is_empty() {
+        return Err(StoreError::Refused(
+            "a store in memory would keep no promise".to_owned(),
+        ));
+    }
+    Ok(file.to_owned())
+}
+
+/// A time until which a statement may run; checked by the progress handler. Zero is none.
+#[derive(Clone)]
+pub(super) struct Deadline {
+    start: Instant,
+    at_millis: Arc<AtomicU64>,
+    limit: Duration,
+}
+
+impl Deadline {
+    pub(super) fn begin(&self) {
+        let at = self.start.elapsed() + self.limit;
+        self.at_millis.store(at.as_millis() as u64 + 1, Relaxed);
+    }
+
+    pub(super) fn end(&self) {
+        self.at_millis.store(0, Relaxed);
+    }
+
+    fn is_over(&self) -> bool {
+        let at = self.at_millis.load(Relaxed);
+        at != 0 && self.start.elapsed().as_millis() as u64 > at
+    }
+}
+
+/// The one connection that writes.
+pub(super) fn writer(file: &Path, limit: Duration) -> rusqlite::Result<(Connection, Deadline)> {
+    if rusqlite::version_number() < OLDEST_SQLITE {
+        return Err(rusqlite::Error::SqliteFailure(
+            rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_MISUSE),
+            Some(format!("SQLite {} is too old to be safe", rusqlite::version())),
+        ));
+    }
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let db = Connection::open_with_flags(file, flags)?;
+    db.busy_timeout(BUSY_TIMEOUT)?;
+    // The first three hold for a new file only, and in this order.
+    db.pragma_update(None, "page_size", PAGE_SIZE)?;
+    db.pragma_update(None, "auto_vacuum", "INCREMENTAL")?;
+    db.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get::<_, String>(0))?;
+    db.pragma_update(None, "synchronous", "FULL")?;
+    db.pragma_update(None, "fullfsync", true)?;
+    db.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)?;
+    db.pragma_update(None, "journal_size_limit", CHECKPOINT_PAGES * PAGE_SIZE)?;
+    db.pragma_update(None, "cache_size", -65_536)?;
+    db.pragma_update(None, "temp_store", "MEMORY")?;
+    db.set_prepared_statement_cache_capacity(128);
+    let deadline = Deadline {
+        start: Instant::now(),
+        at_millis: Arc::default(),
+        limit,
+    };
+    let watch = deadline.clone();
+    db.progress_handler(STEPS, Some(move || watch.is_over()))?;
+    Ok((db, deadline))
+}
+
+/// Brings the schema up to date, or checks that it is.
+pub(super) async fn migrate(file: &Path, migrate: bool) -> Result<(), StoreError> {
+    let refused = |error: &dyn std::fmt::Display| StoreError::Refused(format!("the schema: {error}"));
+    let mut db = SqliteConnectOptions::new()
+        .filename(file)
+        .busy_timeout(BUSY_TIMEOUT)
+        .connect()
+        .await
+        .map_err(|error| read_error(&error))?;
+    if migrate {
+        MIGRATIONS
+            .run_direct(None, &mut db, false)
+            .await
+            .map_err(|e| refused(&e))?;
+    } else {
+        let newest: Option<i64> = sqlx::query_scalar("SELECT max(version) FROM _sqlx_migrations WHERE success")
+            .fetch_one(&mut db)
+            .await
+            .map_err(|_| refused(&"the database has no tables of ours yet; run `cerca migrate`"))?;
+        if newest < MIGRATIONS.iter().map(|migration| migration.version).max() {
+            return Err(refused(&"the database is older than this program; run `cerca migrate`"));
+        }
+    }
+    db.close().await.map_err(|error| read_error(&error))
+}
+
+/// The connections for people; they can not write.
+pub(super) fn readers(file: &Path) -> SqlitePool {
+    let options = SqliteConnectOptions::new()
+        .filename(file)
+        .read_only(true)
+        .busy_timeout(BUSY_TIMEOUT)
+        .disable_statement_logging();
+    SqlitePoolOptions::new()
+        .max_connections(4)
+        .acquire_timeout(Duration::from_secs(10))
+        .connect_lazy_with(options)
+}
+
+/// What an error of the writer means to the caller.
+pub(super) fn error(error: &rusqlite::Error) -> StoreError {
+    if is_data(error) {
+        StoreError::Refused(error.to_string())
+    } else {
+        StoreError::Unavailable(error.to_string())
+    }
+}
+
+/// Whether the values are at fault, not the database.
+pub(super) fn is_data(error: &rusqlite::Error) -> bool {
+    matches!(
+        error.sqlite_error_code(),
+        Some(ErrorCode::ConstraintViolation | ErrorCode::TooBig | ErrorCode::TypeMismatch)
+    )
+}
+
+pub(super) fn read_error(error: &sqlx::Error) -> StoreError {
+    StoreError::Unavailable(error.to_string())
+}
+
+/// The clock of this engine, in microseconds: one machine, one clock.
+pub(super) fn now() -> i64 {
+    Timestamp::now().as_microsecond()
+}
+
+pub(super) fn micros(duration: Duration) -> i64 {
+    i64::try_from(duration.as_micros()).unwrap_or(i64::MAX / 4)
+}
+
+/// A time as the database holds it. One out of range can only be a damaged row, and is shown as the epoch.
+pub(super) fn timestamp(micros: i64) -> Timestamp {
+    Timestamp::from_microsecond(micros).unwrap_or_default()
+}

@@ -1,0 +1,272 @@
+//! SQLite: one writer thread with a rusqlite connection of its own, read-only sqlx connections for everything that
+//! people ask.
+
+mod claim;
+mod connect;
+mod effects;
+mod ingest;
+mod people;
+mod purge;
+mod read;
+mod settle;
+mod writer;
+
+use std::{path::PathBuf, sync::Arc, time::Duration};
+
+use futures_util::future::BoxFuture;
+use sqlx::SqlitePool;
+use tokio::sync::{Mutex, Semaphore, mpsc, oneshot};
+
+use self::writer::Message;
+use super::{
+    Accepted, Admin, Applied, AttemptLimit, ClaimRequest, Discarded, Effect, EventDetail, EventFilter, Handoff, Inbox,
+    Lease, Options, Page, PurgePolicy, Purged, Queue, Reprocess, ReprocessScope, Reprocessed, Stats, Store, StoreError,
+    StoreFuture, Swept, Who,
+    batch::{HandoffSlot, Pending, validate},
+    budget::Budget,
+    cache::Cached,
+    task::Task,
+};
+use crate::domain::{Claim, NewEvent, Settle};
+
+/// Deliveries, events or rows in one transaction of a long job, so that ingest never waits long behind it.
+const CHUNK: u32 = 500;
+
+pub(super) struct SqliteStore {
+    writer: mpsc::UnboundedSender<Message>,
+    thread: Mutex<Option<std::thread::JoinHandle<()>>>,
+    read: SqlitePool,
+    handoff: HandoffSlot,
+    budget: Arc<Budget>,
+    settles: Arc<Semaphore>,
+    stats: Cached<Stats>,
+    purge: purge::Cursors,
+}
+
+impl SqliteStore {
+    /// Opens or makes the file, brings the schema up to date, and starts the writer.
+    pub(super) async fn open(url: &str, options: Options) -> Result<Arc<Self>, StoreError> {
+        let file: PathBuf = connect::file(url)?;
+        let path = file.clone();
+        let timeout = options.statement_timeout;
+        let writer = tokio::task::spawn_blocking(move || connect::writer(&path, timeout))
+            .await
+            .map_err(|error| StoreError::Unavailable(error.to_string()))?
+            .map_err(|error| connect::error(&error))?;
+        connect::migrate(&file, options.migrate).await?;
+        let read = connect::readers(&file);
+
+        let handoff = HandoffSlot::default();
+        let (sender, receiver) = mpsc::unbounded_channel();
+        let state = writer::Writer::new(writer, file, &options, Arc::clone(&handoff));
+        let thread = std::thread::Builder::new()
+            .name("cerca-store".to_owned())
+            .spawn(move || state.run(receiver))
+            .map_err(|error| StoreError::Unavailable(error.to_string()))?;
+        Ok(Arc::new(Self {
+            writer: sender,
+            thread: Mutex::new(Some(thread)),
+            read,
+            handoff,
+            budget: Budget::new(options.queue_events, options.queue_bytes),
+            settles: Arc::new(Semaphore::new(options.queue_settles)),
+            stats: Cached::default(),
+            purge: purge::Cursors::default(),
+        }))
+    }
+
+    /// Runs work on the writer, in a savepoint of the transaction that is next; the answer comes after its commit.
+    fn on_writer<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&rusqlite::Connection) -> rusqlite::Result<T> + Send + 'static,
+    ) -> StoreFuture<'static, T> {
+        let (job, answer) = writer::job(work);
+        let sent = self.writer.send(Message::Job(job));
+        Box::pin(async move {
+            sent.map_err(|_| StoreError::Closed)?;
+            answer.await.unwrap_or(Err(StoreError::Closed))
+        })
+    }
+}
+
+impl Store for SqliteStore {}
+
+impl Inbox for SqliteStore {
+    fn accept(&self, events: Vec<NewEvent>) -> StoreFuture<'static, Vec<Accepted>> {
+        if events.is_empty() {
+            return Box::pin(async { Ok(Vec::new()) });
+        }
+        let queued = validate(&events)
+            .and_then(|()| self.budget.take(events.len(), events.iter().map(NewEvent::size).sum()))
+            .and_then(|permit| {
+                let (reply, answer) = oneshot::channel();
+                let pending = Pending { events, reply, permit };
+                self.writer
+                    .send(Message::Accept(pending))
+                    .map_err(|_| StoreError::Closed)?;
+                Ok(answer)
+            });
+        Box::pin(async move { queued?.await.unwrap_or(Err(StoreError::Closed)) })
+    }
+
+    fn set_handoff(&self, handoff: Arc<dyn Handoff>) {
+        let _ = self.handoff.set(handoff);
+    }
+}
+
+impl Queue for SqliteStore {
+    fn claim(&self, request: ClaimRequest) -> StoreFuture<'_, Vec<Claim>> {
+        self.on_writer(move |db| claim::claim(db, &request))
+    }
+
+    fn settle(&self, settle: Settle) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            // The semaphore is never closed; without a permit the settle would only be unbounded, not lost.
+            let permit = Arc::clone(&self.settles).acquire_owned().await.ok();
+            let _ = self.writer.send(Message::Settle(settle, permit));
+        })
+    }
+
+    fn flush(&self) -> StoreFuture<'_, ()> {
+        let (reply, answer) = oneshot::channel();
+        let sent = self.writer.send(Message::Flush(reply));
+        Box::pin(async move {
+            sent.map_err(|_| StoreError::Closed)?;
+            answer.await.map_err(|_| StoreError::Closed)
+        })
+    }
+
+    fn apply(&self, effect: Effect) -> StoreFuture<'_, Applied> {
+        let (reply, answer) = oneshot::channel();
+        let sent = self.writer.send(Message::Apply(effects::Waiting { effect, reply }));
+        Box::pin(async move {
+            sent.map_err(|_| StoreError::Closed)?;
+            answer.await.unwrap_or(Err(StoreError::Closed))
+        })
+    }
+
+    fn renew(&self, leases: Vec<Lease>, lease: Duration) -> StoreFuture<'_, Vec<bool>> {
+        self.on_writer(move |db| claim::renew(db, &leases, lease))
+    }
+
+    fn sweep(&self, limits: Vec<AttemptLimit>) -> StoreFuture<'_, Swept> {
+        Box::pin(async move {
+            let limits = Arc::new(limits);
+            let mut swept = Swept::default();
+            loop {
+                let limits = Arc::clone(&limits);
+                let some = self.on_writer(move |db| claim::sweep(db, &limits, CHUNK)).await?;
+                swept.ready += some.ready;
+                swept.dead += some.dead;
+                if some.ready + some.dead < u64::from(CHUNK) {
+                    metrics::counter!("cerca_lease_expiries_total").increment(swept.ready + swept.dead);
+                    return Ok(swept);
+                }
+            }
+        })
+    }
+}
+
+impl Admin for SqliteStore {
+    fn events(&self, filter: EventFilter, cursor: Option<i64>, limit: u32) -> StoreFuture<'_, Page> {
+        Box::pin(async move { read::events(&self.read, &filter, cursor, limit).await })
+    }
+
+    fn count(&self, filter: EventFilter) -> StoreFuture<'_, u64> {
+        Box::pin(async move { read::count(&self.read, &filter).await })
+    }
+
+    fn event<'a>(&'a self, provider: &'a str, provider_event_id: &'a str) -> StoreFuture<'a, Option<EventDetail>> {
+        Box::pin(async move { read::event(&self.read, provider, provider_event_id).await })
+    }
+
+    fn payload<'a>(
+        &'a self,
+        provider: &'a str,
+        provider_event_id: &'a str,
+    ) -> StoreFuture<'a, Option<(Option<String>, Option<bytes::Bytes>)>> {
+        Box::pin(async move { read::payload(&self.read, provider, provider_event_id).await })
+    }
+
+    fn reprocess(&self, what: Reprocess, who: Who) -> StoreFuture<'_, Reprocessed> {
+        Box::pin(async move {
+            let task = Task::new(&what, &who);
+            let filter = match what.filter {
+                ReprocessScope::Event {
+                    provider,
+                    provider_event_id,
+                } => {
+                    let id = read::id(&self.read, &provider, &provider_event_id).await?;
+                    return match id {
+                        Some(id) => Ok(self
+                            .on_writer(move |db| people::reprocess(db, &task, &[id], None))
+                            .await?
+                            .0),
+                        None => Ok(Reprocessed::default()),
+                    };
+                }
+                ReprocessScope::Filter(filter) => filter,
+            };
+            let (mut total, mut cursor, mut audit) = (Reprocessed::default(), None, None);
+            loop {
+                let ids = read::ids(&self.read, &filter, cursor, CHUNK).await?;
+                cursor = ids.last().copied();
+                if cursor.is_none() {
+                    return Ok(total);
+                }
+                let task = Arc::clone(&task);
+                let (some, row) = self
+                    .on_writer(move |db| people::reprocess(db, &task, &ids, audit))
+                    .await?;
+                audit = row;
+                total.events += some.events;
+                total.deliveries += some.deliveries;
+            }
+        })
+    }
+
+    fn discard<'a>(
+        &'a self,
+        provider: &'a str,
+        provider_event_id: &'a str,
+        who: Who,
+    ) -> StoreFuture<'a, Option<Discarded>> {
+        Box::pin(async move {
+            let Some(id) = read::id(&self.read, provider, provider_event_id).await? else {
+                return Ok(None);
+            };
+            let target = format!("{provider}:{provider_event_id}");
+            self.on_writer(move |db| people::discard(db, id, &target, &who)).await
+        })
+    }
+
+    fn stats(&self) -> StoreFuture<'_, Stats> {
+        Box::pin(self.stats.get(read::stats(&self.read)))
+    }
+
+    fn purge(&self, policy: PurgePolicy, dry_run: bool) -> StoreFuture<'_, Purged> {
+        Box::pin(async move {
+            let from = self.purge.start(dry_run);
+            let walked = self
+                .on_writer(move |db| purge::purge(db, policy, dry_run, from, CHUNK))
+                .await?;
+            self.purge.advance(dry_run, walked.next);
+            Ok(walked.purged)
+        })
+    }
+
+    fn ping(&self) -> StoreFuture<'_, ()> {
+        // BEGIN IMMEDIATE takes the write lock; a full disk shows itself at the first real write.
+        self.on_writer(|_| Ok(()))
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            let _ = self.writer.send(Message::Close);
+            if let Some(thread) = self.thread.lock().await.take() {
+                let _ = tokio::task::spawn_blocking(move || thread.join()).await;
+            }
+            self.read.close().await;
+        })
+    }
+}

@@ -1,0 +1,142 @@
+//! What people do by hand: reprocess and discard, each with its line in the audit.
+
+use rusqlite::{Connection, OptionalExtension as _, params};
+
+use super::{
+    super::{
+        Discarded, Reprocessed, Who,
+        task::{Task, UNROUTED_MARK},
+    },
+    connect::now,
+};
+
+/// Gives deliveries of some events a new life. `audit` is the task's line from an earlier chunk.
+pub(super) fn reprocess(
+    db: &Connection,
+    task: &Task,
+    ids: &[i64],
+    audit: Option<i64>,
+) -> rusqlite::Result<(Reprocessed, Option<i64>)> {
+    let mut total = Reprocessed::default();
+    for &id in ids {
+        // Without its bytes an event cannot be delivered again.
+        let event: Option<(String, Option<String>)> = db
+            .prepare_cached(
+                "SELECT routes, ordering_key FROM webhook_events WHERE id = ?1 AND typeof(payload) <> 'null'",
+            )?
+            .query_row(params![id], |row| Ok((row.get(0)?, row.get(1)?)))
+            .optional()?;
+        let Some((routes, ordering_key)) = event else { continue };
+        total.events += 1;
+        let handlers = match &task.handlers {
+            Some(handlers) => handlers.clone(),
+            None => given_up(db, id, &routes)?,
+        };
+        if !task.dry_run {
+            db.prepare_cached("DELETE FROM deliveries WHERE event_id = ?1 AND handler = ?2")?
+                .execute(params![id, UNROUTED_MARK])?;
+        }
+        for handler in handlers {
+            if revive(db, id, &handler, ordering_key.as_deref(), task.dry_run)? {
+                total.deliveries += 1;
+            }
+        }
+    }
+    if task.dry_run {
+        return Ok((total, None));
+    }
+    let line = record(
+        db,
+        audit,
+        "reprocess",
+        &task.target,
+        (&task.actor, task.reason.as_deref()),
+        total.deliveries,
+    )?;
+    Ok((total, Some(line)))
+}
+
+/// Gives up every delivery of an event that is not done.
+pub(super) fn discard(db: &Connection, id: i64, target: &str, who: &Who) -> rusqlite::Result<Option<Discarded>> {
+    let deliveries = db
+        .prepare_cached(
+            "UPDATE deliveries SET state = 'discarded', lease_token = NULL, lease_until = NULL
+             WHERE event_id = ?1 AND state <> 'discarded'",
+        )?
+        .execute(params![id])? as u64;
+    db.prepare_cached(
+        "INSERT INTO deliveries (event_id, handler, state, run_at)
+         SELECT id, ?2, 'discarded', ?3 FROM webhook_events e
+         WHERE id = ?1 AND routes = ''
+           AND NOT EXISTS (SELECT 1 FROM deliveries d WHERE d.event_id = e.id)
+           AND NOT EXISTS (SELECT 1 FROM attempts a WHERE a.event_id = e.id)",
+    )?
+    .execute(params![id, UNROUTED_MARK, now()])?;
+    record(
+        db,
+        None,
+        "discard",
+        target,
+        (&who.actor, who.reason.as_deref()),
+        deliveries,
+    )?;
+    Ok(Some(Discarded { deliveries }))
+}
+
+/// The dead and discarded deliveries of an event, or its routes where it has none.
+fn given_up(db: &Connection, id: i64, routes: &str) -> rusqlite::Result<Vec<String>> {
+    let handlers: Vec<String> = db
+        .prepare_cached("SELECT handler FROM deliveries WHERE event_id = ?1 AND state IN ('dead', 'discarded')")?
+        .query_map(params![id], |row| row.get(0))?
+        .collect::<rusqlite::Result<_>>()?;
+    if handlers.is_empty() {
+        return Ok(routes
+            .split(',')
+            .filter(|name| !name.is_empty())
+            .map(str::to_owned)
+            .collect());
+    }
+    Ok(handlers.into_iter().filter(|name| name != UNROUTED_MARK).collect())
+}
+
+fn revive(db: &Connection, id: i64, handler: &str, key: Option<&str>, dry_run: bool) -> rusqlite::Result<bool> {
+    if dry_run {
+        return db
+            .prepare_cached(
+                "SELECT NOT EXISTS (SELECT 1 FROM deliveries WHERE event_id = ?1 AND handler = ?2
+                                    AND state IN ('ready', 'claimed', 'blocked'))",
+            )?
+            .query_row(params![id, handler], |row| row.get(0));
+    }
+    let changed = db
+        .prepare_cached(
+            "INSERT INTO deliveries (event_id, handler, state, run_at, ordering_key) VALUES (?1, ?2, 'ready', ?3, ?4)
+             ON CONFLICT (event_id, handler)
+             DO UPDATE SET state = 'ready', run_at = excluded.run_at, attempts = 0, last_error = NULL
+             WHERE state IN ('dead', 'discarded')",
+        )?
+        .execute(params![id, handler, now(), key])?;
+    Ok(changed == 1)
+}
+
+/// Writes a line of the audit, or adds to the one of an earlier chunk.
+fn record(
+    db: &Connection,
+    line: Option<i64>,
+    action: &str,
+    target: &str,
+    (actor, reason): (&str, Option<&str>),
+    deliveries: u64,
+) -> rusqlite::Result<i64> {
+    let count = i64::try_from(deliveries).unwrap_or(i64::MAX);
+    if let Some(line) = line {
+        db.prepare_cached("UPDATE audit SET deliveries = deliveries + ?2 WHERE id = ?1")?
+            .execute(params![line, count])?;
+        return Ok(line);
+    }
+    db.prepare_cached(
+        "INSERT INTO audit (at, actor, action, target, reason, deliveries) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+    )?
+    .execute(params![now(), actor, action, target, reason, count])?;
+    Ok(db.last_insert_rowid())
+}

@@ -1,0 +1,95 @@
+//! Writes the outcomes of attempts.
+
+use rusqlite::{Connection, params};
+
+use super::connect::{micros, now};
+use crate::domain::{AttemptOutcome, Outcome, Settle};
+
+/// Writes each settle whose token is that of the present claim; gives the number of the others.
+pub(super) fn settle<'a>(db: &Connection, settles: impl Iterator<Item = &'a Settle>) -> rusqlite::Result<u64> {
+    let mut stale = 0;
+    for settle in settles {
+        if !write(db, settle)? {
+            stale += 1;
+        }
+    }
+    Ok(stale)
+}
+
+/// Takes the delivery off the work list, if the claim still holds.
+pub(super) fn finish(db: &Connection, event_id: i64, handler: &str, token: i64) -> rusqlite::Result<bool> {
+    let gone = db
+        .prepare_cached(
+            "DELETE FROM deliveries WHERE event_id = ?1 AND handler = ?2 AND lease_token = ?3 AND state = 'claimed'",
+        )?
+        .execute(params![event_id, handler, token])?;
+    Ok(gone == 1)
+}
+
+/// Adds an attempt to the history.
+pub(super) fn remember(
+    db: &Connection,
+    (event_id, handler, attempt): (i64, &str, u32),
+    started_at: i64,
+    duration_ms: i64,
+    outcome: AttemptOutcome,
+    detail: Option<&str>,
+) -> rusqlite::Result<()> {
+    db.prepare_cached(
+        "INSERT INTO attempts (event_id, handler, attempt, started_at, duration_ms, outcome, detail)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+    )?
+    .execute(params![
+        event_id,
+        handler,
+        attempt,
+        started_at,
+        duration_ms,
+        outcome.as_str(),
+        detail
+    ])?;
+    Ok(())
+}
+
+fn write(db: &Connection, settle: &Settle) -> rusqlite::Result<bool> {
+    let (id, handler, token) = (settle.event_id, &*settle.handler, settle.token);
+    let (changed, outcome, detail) = match &settle.outcome {
+        Outcome::Done => (finish(db, id, handler, token)?, AttemptOutcome::Done, None),
+        Outcome::Retry { after, error } => {
+            let run_at = now().saturating_add(micros(*after));
+            let changed = db
+                .prepare_cached(
+                    "UPDATE deliveries SET state = 'ready', run_at = ?4, last_error = ?5,
+                            lease_token = NULL, lease_until = NULL
+                     WHERE event_id = ?1 AND handler = ?2 AND lease_token = ?3 AND state = 'claimed'",
+                )?
+                .execute(params![id, handler, token, run_at, error])?;
+            (changed == 1, AttemptOutcome::Retry, Some(error.as_str()))
+        }
+        Outcome::Dead { error } => {
+            let changed = db
+                .prepare_cached(
+                    "UPDATE deliveries SET state = 'dead', last_error = ?4, lease_token = NULL, lease_until = NULL
+                     WHERE event_id = ?1 AND handler = ?2 AND lease_token = ?3 AND state = 'claimed'",
+                )?
+                .execute(params![id, handler, token, error])?;
+            (changed == 1, AttemptOutcome::Dead, Some(error.as_str()))
+        }
+        Outcome::Released => {
+            let changed = db
+                .prepare_cached(
+                    "UPDATE deliveries SET state = 'ready', attempts = max(attempts - 1, 0),
+                            lease_token = NULL, lease_until = NULL
+                     WHERE event_id = ?1 AND handler = ?2 AND lease_token = ?3 AND state = 'claimed'",
+                )?
+                .execute(params![id, handler, token])?;
+            return Ok(changed == 1);
+        }
+    };
+    if changed {
+        let millis = i64::try_from(settle.duration.as_millis()).unwrap_or(i64::MAX);
+        let started = settle.started_at.as_microsecond();
+        remember(db, (id, handler, settle.attempt), started, millis, outcome, detail)?;
+    }
+    Ok(changed)
+}

@@ -1,0 +1,294 @@
+//! The writer thread. It takes what is waiting, writes it in one transaction, and answers after the commit. No timers:
+//! the next batch is what came while the last one was written.
+
+use std::{collections::VecDeque, mem, path::PathBuf, time::Duration};
+
+use rusqlite::Connection;
+use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
+
+use super::{
+    super::{
+        Options, StoreError,
+        batch::{HandoffSlot, Pending, take_capped},
+    },
+    connect::{self, Deadline},
+    effects::{self, Waiting},
+    ingest, settle,
+};
+use crate::domain::Settle;
+
+/// Settles in one transaction, at most.
+const SETTLES: usize = 4096;
+
+/// How long to wait with settles that could not be written, and how often to try when the store is closed.
+const RETRY_PAUSE: Duration = Duration::from_millis(200);
+const CLOSE_TRIES: u32 = 25;
+
+/// Beyond this the log is cut as soon as readers let go, though that pauses the writer.
+const WAL_LIMIT: u64 = 256 << 20;
+/// Commits between two looks at the size of the log.
+const WAL_CHECK: u32 = 1024;
+
+pub(super) enum Message {
+    Accept(Pending),
+    Settle(Settle, Option<OwnedSemaphorePermit>),
+    Flush(oneshot::Sender<()>),
+    Apply(Waiting),
+    Job(Job),
+    Close,
+}
+
+/// Runs in a savepoint; gives what tells the caller, once the outcome of the commit is known.
+pub(super) type Job = Box<dyn FnOnce(Option<&Connection>) -> Answer + Send>;
+pub(super) type Answer = Box<dyn FnOnce(Result<(), StoreError>) + Send>;
+
+/// Makes a job of a closure. An error of the closure undoes what it did, and nothing else.
+pub(super) fn job<T: Send + 'static>(
+    work: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
+) -> (Job, oneshot::Receiver<Result<T, StoreError>>) {
+    let (reply, answer) = oneshot::channel();
+    let job: Job = Box::new(move |db| {
+        let done = db.map(|db| in_savepoint(db, work));
+        Box::new(move |committed| {
+            let _ = reply.send(committed.and_then(|()| match done {
+                Some(done) => done.map_err(|error| connect::error(&error)),
+                None => Err(StoreError::Closed),
+            }));
+        })
+    });
+    (job, answer)
+}
+
+/// Undoes what `work` did if it fails, and leaves the rest of the transaction.
+pub(super) fn in_savepoint<T>(
+    db: &Connection,
+    work: impl FnOnce(&Connection) -> rusqlite::Result<T>,
+) -> rusqlite::Result<T> {
+    if db.is_autocommit() {
+        // An earlier error ended the transaction; nothing may be written outside of one.
+        let ended = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_ABORT_ROLLBACK);
+        return Err(rusqlite::Error::SqliteFailure(ended, None));
+    }
+    db.prepare_cached("SAVEPOINT work")?.execute([])?;
+    let done = work(db);
+    if done.is_err() && !db.is_autocommit() {
+        db.prepare_cached("ROLLBACK TO work")?.execute([])?;
+    }
+    if !db.is_autocommit() {
+        db.prepare_cached("RELEASE work")?.execute([])?;
+    }
+    done
+}
+
+/// What is waiting.
+#[derive(Default)]
+struct Waits {
+    accepts: VecDeque<Pending>,
+    settles: Vec<(Settle, Option<OwnedSemaphorePermit>)>,
+    flushes: Vec<oneshot::Sender<()>>,
+    applies: Vec<Waiting>,
+    jobs: Vec<Job>,
+    close: bool,
+}
+
+impl Waits {
+    fn push(&mut self, message: Message) {
+        match message {
+            Message::Accept(pending) => self.accepts.push_back(pending),
+            Message::Settle(settle, permit) => self.settles.push((settle, permit)),
+            Message::Flush(reply) => self.flushes.push(reply),
+            Message::Apply(waiting) => self.applies.push(waiting),
+            Message::Job(job) => self.jobs.push(job),
+            Message::Close => self.close = true,
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.accepts.is_empty()
+            && self.settles.is_empty()
+            && self.flushes.is_empty()
+            && self.applies.is_empty()
+            && self.jobs.is_empty()
+    }
+}
+
+pub(super) struct Writer {
+    db: Option<(Connection, Deadline)>,
+    file: PathBuf,
+    handoff: HandoffSlot,
+    options: Options,
+    checked: effects::Checked,
+    commits: u32,
+}
+
+impl Writer {
+    pub(super) fn new(db: (Connection, Deadline), file: PathBuf, options: &Options, handoff: HandoffSlot) -> Self {
+        Self {
+            db: Some(db),
+            file,
+            handoff,
+            options: options.clone(),
+            checked: effects::Checked::default(),
+            commits: 0,
+        }
+    }
+
+    pub(super) fn run(mut self, mut receiver: mpsc::UnboundedReceiver<Message>) {
+        let mut waits = Waits::default();
+        let mut tries = 0;
+        loop {
+            if waits.is_empty() {
+                if waits.close {
+                    break;
+                }
+                match receiver.blocking_recv() {
+                    Some(message) => waits.push(message),
+                    None => break,
+                }
+            }
+            while let Ok(message) = receiver.try_recv() {
+                waits.push(message);
+            }
+            if waits.close {
+                receiver.close();
+            }
+            if self.write(&mut waits) {
+                tries = 0;
+                continue;
+            }
+            tries += 1;
+            if waits.close && tries >= CLOSE_TRIES {
+                tracing::error!(
+                    settles = waits.settles.len(),
+                    "closed with outcomes that could not be written"
+                );
+                break;
+            }
+            std::thread::sleep(RETRY_PAUSE);
+        }
+        if let Some((db, _)) = self.db.take() {
+            let _ = db.execute_batch("PRAGMA optimize");
+            let _ = db.close();
+        }
+    }
+
+    /// One transaction. `false`: it failed; everyone was told, and the settles are kept for the next one.
+    fn write(&mut self, waits: &mut Waits) -> bool {
+        let start = std::time::Instant::now();
+        let accepts = take_capped(&mut waits.accepts, self.options.batch_events, self.options.batch_bytes);
+        let settles = waits.settles.len().min(SETTLES);
+        let applies = mem::take(&mut waits.applies);
+        let jobs = mem::take(&mut waits.jobs);
+
+        let (db, deadline) = match self.open() {
+            Ok(db) => db,
+            Err(error) => {
+                fail(&connect::error(&error), accepts, applies, jobs);
+                return false;
+            }
+        };
+        // Effects come first: a statement of a user can end the whole transaction, and then only effects are repeated.
+        let effects = match effects::begin(&db, &deadline, &mut self.checked, &applies) {
+            Ok(effects) => effects,
+            Err(error) => {
+                self.give_up(db, deadline);
+                fail(&connect::error(&error), accepts, applies, jobs);
+                return false;
+            }
+        };
+        let settled = settle::settle(&db, waits.settles[..settles].iter().map(|(settle, _)| settle));
+        let answers: Vec<Answer> = jobs.into_iter().map(|job| job(Some(&db))).collect();
+        let events: usize = accepts.iter().map(|request| request.events.len()).sum();
+        let flushed = ingest::insert(&db, accepts, &self.handoff);
+        let committed = settled.and_then(|stale| {
+            db.prepare_cached("COMMIT")?.execute([])?;
+            Ok(stale)
+        });
+
+        match committed {
+            Ok(stale) => {
+                for flushed in flushed {
+                    flushed.finish();
+                }
+                metrics::counter!("cerca_stale_settles_total").increment(stale);
+                effects::answer(applies, effects);
+                for answer in answers {
+                    answer(Ok(()));
+                }
+                waits.settles.drain(..settles);
+                if waits.settles.is_empty() {
+                    for reply in waits.flushes.drain(..) {
+                        let _ = reply.send(());
+                    }
+                }
+                if events > 0 {
+                    #[allow(clippy::cast_precision_loss, reason = "a batch is small")]
+                    metrics::histogram!("cerca_flush_events").record(events as f64);
+                    metrics::histogram!("cerca_flush_seconds").record(start.elapsed().as_secs_f64());
+                }
+                self.db = Some((db, deadline));
+                self.bound_wal();
+                true
+            }
+            Err(error) => {
+                self.give_up(db, deadline);
+                let error = StoreError::Unavailable(error.to_string());
+                tracing::warn!(%error, "a transaction failed");
+                for flushed in flushed {
+                    flushed.fail(&error);
+                }
+                fail(&error, Vec::new(), applies, Vec::new());
+                for answer in answers {
+                    answer(Err(error.clone()));
+                }
+                false
+            }
+        }
+    }
+
+    fn open(&mut self) -> rusqlite::Result<(Connection, Deadline)> {
+        match self.db.take() {
+            Some(db) => Ok(db),
+            None => connect::writer(&self.file, self.options.statement_timeout),
+        }
+    }
+
+    /// After a failure the connection is kept only if it can be brought back to rest.
+    fn give_up(&mut self, db: Connection, deadline: Deadline) {
+        if db.is_autocommit() || db.execute_batch("ROLLBACK").is_ok() {
+            self.db = Some((db, deadline));
+        }
+    }
+
+    /// The automatic checkpoint cannot pass a reader. Where readers overlap for long, the log is cut here.
+    fn bound_wal(&mut self) {
+        self.commits += 1;
+        if self.commits < WAL_CHECK {
+            return;
+        }
+        self.commits = 0;
+        let mut log = self.file.clone().into_os_string();
+        log.push("-wal");
+        let size = std::fs::metadata(log).map_or(0, |meta| meta.len());
+        metrics::gauge!("cerca_sqlite_wal_bytes").set(size as f64);
+        if let Some((db, _)) = &self.db
+            && size > WAL_LIMIT
+        {
+            let _ = db.busy_timeout(Duration::from_millis(500));
+            let _ = db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
+            let _ = db.busy_timeout(connect::BUSY_TIMEOUT);
+        }
+    }
+}
+
+fn fail(error: &StoreError, accepts: Vec<Pending>, applies: Vec<Waiting>, jobs: Vec<Job>) {
+    for request in accepts {
+        request.fail(error.clone());
+    }
+    for waiting in applies {
+        let _ = waiting.reply.send(Err(error.clone()));
+    }
+    for job in jobs {
+        job(None)(Err(error.clone()));
+    }
+}
