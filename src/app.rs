@@ -63,6 +63,7 @@ pub async fn start(
     start: Start,
     prometheus: Option<PrometheusHandle>,
 ) -> anyhow::Result<Running> {
+    http::metrics::describe();
     let stop = CancellationToken::new();
     let deadline = config.server.shutdown_timeout;
     let shown = config.store.redacted();

@@ -2,6 +2,7 @@
 
 use std::io::{self, IsTerminal as _};
 
+use metrics::Unit;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use tracing_subscriber::{EnvFilter, fmt, layer::SubscriberExt as _, util::SubscriberInitExt as _};
 
@@ -10,7 +11,9 @@ use crate::config::{Log, LogFormat};
 /// What cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum TelemetryError {
-    #[error("log.level: `{0}` is not a level (error, warn, info, debug, trace) nor a list such as info,cerca::http=debug")]
+    #[error(
+        "log.level: `{0}` is not a level (error, warn, info, debug, trace) nor a list such as info,cerca::http=debug"
+    )]
     Level(String),
     #[error("metrics cannot be set up: {0}")]
     Metrics(#[from] metrics_exporter_prometheus::BuildError),
@@ -39,7 +42,9 @@ pub fn log(log: &Log) -> Result<(), TelemetryError> {
     let _ = if json {
         registry.with(layer.json().flatten_event(true)).try_init()
     } else {
-        registry.with(layer.with_target(false).with_ansi(io::stderr().is_terminal())).try_init()
+        registry
+            .with(layer.with_target(false).with_ansi(io::stderr().is_terminal()))
+            .try_init()
     };
     Ok(())
 }
@@ -59,10 +64,136 @@ const BATCHES: &[f64] = &[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 51
 pub fn metrics() -> Result<PrometheusHandle, TelemetryError> {
     let handle = PrometheusBuilder::new()
         .set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), SECONDS)?
-        .set_buckets_for_metric(Matcher::Suffix("_batch_size".to_owned()), BATCHES)?
+        .set_buckets_for_metric(Matcher::Suffix("_events".to_owned()), BATCHES)?
         .install_recorder()?;
     describe();
     Ok(handle)
 }
 
-fn describe() {}
+#[derive(Clone, Copy)]
+enum Kind {
+    Counter,
+    Gauge,
+    Histogram,
+}
+
+/// Name, kind, unit and meaning of every metric outside the HTTP surface, which keeps its own list beside the code that
+/// moves them (`http::metrics`). A test finds names that are in neither.
+const METRICS: &[(&str, Kind, Option<Unit>, &str)] = &[
+    (
+        "cerca_attempts_total",
+        Kind::Counter,
+        None,
+        "Attempts by handler and outcome (done, retry, dead, released)",
+    ),
+    (
+        "cerca_attempt_seconds",
+        Kind::Histogram,
+        Some(Unit::Seconds),
+        "How long attempts took, by handler",
+    ),
+    (
+        "cerca_attempts_in_flight",
+        Kind::Gauge,
+        None,
+        "Attempts that run now, by handler",
+    ),
+    (
+        "cerca_claims_stale_total",
+        Kind::Counter,
+        None,
+        "Claims that had ended when their attempt did: another worker has them",
+    ),
+    (
+        "cerca_leases_expired_total",
+        Kind::Counter,
+        None,
+        "Leases that ended without a word, by what became of the delivery (ready, dead)",
+    ),
+    (
+        "cerca_lease_expiries_total",
+        Kind::Counter,
+        None,
+        "Leases that the store found ended: a worker crashed or stalled",
+    ),
+    (
+        "cerca_stale_settles_total",
+        Kind::Counter,
+        None,
+        "Outcomes that came after their lease had ended and changed nothing",
+    ),
+    (
+        "cerca_flush_events",
+        Kind::Histogram,
+        None,
+        "Events stored by one commit",
+    ),
+    (
+        "cerca_flush_seconds",
+        Kind::Histogram,
+        Some(Unit::Seconds),
+        "How long a commit took",
+    ),
+    (
+        "cerca_sqlite_wal_bytes",
+        Kind::Gauge,
+        Some(Unit::Bytes),
+        "Size of SQLite's write-ahead log",
+    ),
+];
+
+fn describe() {
+    for (name, kind, unit, meaning) in METRICS.iter().copied() {
+        let unit = unit.unwrap_or(Unit::Count);
+        match kind {
+            Kind::Counter => metrics::describe_counter!(name, unit, meaning),
+            Kind::Gauge => metrics::describe_gauge!(name, unit, meaning),
+            Kind::Histogram => metrics::describe_histogram!(name, unit, meaning),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::BTreeSet, fs, path::Path};
+
+    use super::*;
+
+    /// Every string in the sources that is the name of a metric.
+    fn names_in(folder: &Path, names: &mut BTreeSet<String>) {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                names_in(&path, names);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let text = fs::read_to_string(&path).unwrap();
+                for part in text.split('"').filter(|part| part.starts_with("cerca_")) {
+                    if part
+                        .bytes()
+                        .all(|b| b.is_ascii_lowercase() || b == b'_' || b.is_ascii_digit())
+                        && part.len() > 6
+                    {
+                        names.insert(part.to_owned());
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_metric_has_a_meaning() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+        let mut names = BTreeSet::new();
+        names_in(&root, &mut names);
+        let of_http = fs::read_to_string(root.join("http/metrics.rs")).unwrap();
+        let listed = |name: &str| METRICS.iter().any(|(known, ..)| *known == name) || of_http.contains(name);
+        let missing: Vec<&String> = names.iter().filter(|name| !listed(name)).collect();
+        assert!(missing.is_empty(), "without a meaning in telemetry.rs: {missing:?}");
+    }
+
+    #[test]
+    fn levels_are_checked() {
+        assert!(filter("info,cerca::http=debug").is_ok());
+        assert!(filter("loud=very").unwrap_err().to_string().contains("is not a level"));
+    }
+}

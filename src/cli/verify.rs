@@ -1,15 +1,24 @@
 //! `cerca verify`: why a captured request does or does not verify, and files of vectors.
 
-use std::{fs, path::PathBuf, process::ExitCode};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
 use anyhow::{Context as _, bail};
 use clap::Args;
+use comfy_table::Color;
+use jiff::Timestamp;
 
 use super::{
     context::Context,
     output::{code, complain},
 };
-use crate::ingest;
+use crate::{
+    app,
+    ingest::{self, Mark, OwnedRequest},
+};
 
 #[derive(Debug, Args)]
 pub(super) struct Verify {
@@ -21,7 +30,7 @@ pub(super) struct Verify {
     request: Option<PathBuf>,
     /// The receiver's clock, such as 2026-01-31T12:00:00Z [default: now]
     #[arg(long, value_name = "TIME")]
-    at: Option<jiff::Timestamp>,
+    at: Option<Timestamp>,
     /// Run signed requests with what must come of them, one JSON object a line; needs no configuration
     #[arg(long, value_name = "FILE", conflicts_with_all = ["provider", "request"])]
     vectors: Option<PathBuf>,
@@ -38,7 +47,7 @@ impl Verify {
 }
 
 /// One JSON result a line, whatever `--json` says: the reader is a program.
-fn vectors(context: &Context, file: &PathBuf) -> anyhow::Result<ExitCode> {
+fn vectors(context: &Context, file: &Path) -> anyhow::Result<ExitCode> {
     let text = fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
     let registry = context.registry()?;
     let results = ingest::run_vectors(&text, &registry).with_context(|| file.display().to_string())?;
@@ -53,6 +62,33 @@ fn vectors(context: &Context, file: &PathBuf) -> anyhow::Result<ExitCode> {
     Ok(code(unmet == 0))
 }
 
-fn explain(_: &Context, _: &str, _: &PathBuf, _: Option<jiff::Timestamp>) -> anyhow::Result<ExitCode> {
-    bail!("not yet")
+/// The steps that a server takes with this request, for people; the exit code says whether it verifies.
+fn explain(context: &Context, name: &str, file: &Path, at: Option<Timestamp>) -> anyhow::Result<ExitCode> {
+    let out = context.out;
+    let config = context.config()?;
+    let plan = app::plan(&config, context.global.adapters.as_deref())?;
+    let Some(provider) = plan.providers.iter().find(|provider| &*provider.name == name) else {
+        let names: Vec<&str> = plan.providers.iter().map(|provider| &*provider.name).collect();
+        bail!("no provider is called {name}; registered are: {}", names.join(", "));
+    };
+    let bytes = fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
+    let request = OwnedRequest::parse(&bytes, &provider.public_url).with_context(|| file.display().to_string())?;
+    let headers = request.header_list();
+    let now = at.unwrap_or_else(Timestamp::now);
+    let verified = ingest::ingest(provider, &request.raw(&headers), now).is_ok();
+    let steps = ingest::explain(provider, &request.raw(&headers), now);
+    for step in &steps {
+        if out.json {
+            out.object(step)?;
+            continue;
+        }
+        let color = match step.mark {
+            Mark::Good => Color::Green,
+            Mark::Bad => Color::Red,
+            Mark::Note => Color::Reset,
+            Mark::Hint => Color::Yellow,
+        };
+        out.line(out.paint(color, step.to_string()))?;
+    }
+    Ok(code(verified))
 }
