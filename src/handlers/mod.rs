@@ -60,8 +60,11 @@ pub enum Action {
 pub struct SqlAction {
     pub statement: Arc<str>,
     /// Reads the parameters from an event; an unreadable one is a failed attempt.
-    pub params: Box<dyn Fn(&Claim) -> Result<Vec<SqlValue>, Failure> + Send + Sync>,
+    pub params: Box<ReadParams>,
 }
+
+/// Gives the parameters of a statement for one event.
+pub type ReadParams = dyn Fn(&Claim) -> Result<Vec<SqlValue>, Failure> + Send + Sync;
 
 /// A configured handler with what the worker needs to know of it.
 pub struct Route {

@@ -32,9 +32,11 @@ struct Pattern {
 #[derive(Default)]
 struct Kept {
     /// By provider; the adapter stands beside it because a provider may be registered anew with another one.
-    providers: HashMap<Arc<str>, (Arc<str>, HashMap<Box<str>, Arc<str>>)>,
+    providers: HashMap<Arc<str>, (Arc<str>, ByType)>,
     count: usize,
 }
+
+type ByType = HashMap<Box<str>, Arc<str>>;
 
 impl Router {
     /// # Errors

@@ -128,8 +128,13 @@ fn judge(policy: &RetryPolicy, attempt: u32, failure: Failure, random: f64) -> O
     let error = cut(&failure.to_string());
     match (failure, policy.delay(attempt, random)) {
         (Failure::GiveUp(_), _) | (_, None) => Outcome::Dead { error },
+        // What asks for no pause gets the first one of the policy, or it would use all attempts up at once. Those that
+        // were told the same come back spread out.
         (Failure::RetryAfter { after, .. }, Some(_)) => Outcome::Retry {
-            after: after.min(LONGEST_RETRY_AFTER),
+            after: after
+                .min(LONGEST_RETRY_AFTER)
+                .max(policy.delay(1, random).unwrap_or_default())
+                .mul_f64(1.0 + random / 10.0),
             error,
         },
         (Failure::Retry(_), Some(after)) => Outcome::Retry { after, error },
@@ -192,7 +197,15 @@ mod unit {
         let plain = || Failure::Retry("no".into());
         assert_eq!(judge(&policy, 1, plain(), 1.0), retry(Duration::from_secs(2), "no"));
         assert_eq!(judge(&policy, 2, plain(), 1.0), dead("no"));
-        assert_eq!(judge(&policy, 1, asks(week), 1.0), retry(LONGEST_RETRY_AFTER, "busy"));
+        assert_eq!(judge(&policy, 1, asks(week), 0.0), retry(LONGEST_RETRY_AFTER, "busy"));
+        assert_eq!(
+            judge(&policy, 1, asks(Duration::ZERO), 0.0),
+            retry(Duration::from_secs(1), "busy")
+        );
+        assert_eq!(
+            judge(&policy, 1, asks(Duration::from_secs(50)), 1.0),
+            retry(Duration::from_secs(55), "busy")
+        );
         assert_eq!(judge(&policy, 2, asks(week), 1.0), dead("busy"));
         assert_eq!(judge(&policy, 1, Failure::GiveUp("gone".into()), 1.0), dead("gone"));
     }

@@ -22,6 +22,9 @@ use crate::{domain::Claim, handlers::Route, store::Lease};
 
 /// No lane's queue shrinks below this: enough to keep a slow handler busy from one claim to the next.
 const SMALLEST_QUEUE: usize = 16;
+/// Every queue begins with this size and grows as it is used: if an event kills the process time and again, the others
+/// that were in memory with it lose an attempt each time, so let them be few.
+const FIRST_QUEUE: usize = 64;
 
 pub(super) struct Lane {
     pub(super) name: Arc<str>,
@@ -33,7 +36,7 @@ pub(super) struct Lane {
     pub(super) arrived: Notify,
     pub(super) metrics: Metrics,
     queue: Mutex<VecDeque<Held>>,
-    running: Mutex<HashMap<i64, Running>>,
+    running: Mutex<HashMap<Key, Running>>,
     /// Deliveries reserved or queued, not those that run.
     waiting: AtomicUsize,
     /// Bytes reserved, queued or running.
@@ -44,6 +47,13 @@ pub(super) struct Lane {
     backlog: AtomicU8,
     /// Attempts started since the queue was last sized.
     started: AtomicUsize,
+}
+
+/// Names a claim within its lane. Claims of one batch may share a token; an event's new claim has another one.
+pub(super) type Key = (i64, i64);
+
+pub(super) fn key(claim: &Claim) -> Key {
+    (claim.event.id, claim.token)
 }
 
 /// A claim in the local queue.
@@ -97,7 +107,7 @@ impl Lane {
             running: Mutex::default(),
             waiting: AtomicUsize::new(0),
             bytes: AtomicUsize::new(0),
-            cap: AtomicUsize::new(max_cap),
+            cap: AtomicUsize::new(FIRST_QUEUE.min(max_cap)),
             max_cap,
             max_bytes,
             backlog: AtomicU8::new(NONE),
@@ -156,7 +166,10 @@ impl Lane {
     pub(super) fn pop(self: &Arc<Self>) -> Option<(Held, Weight)> {
         let held = lock(&self.queue).pop_front()?;
         subtract(&self.waiting, 1);
-        self.started.fetch_add(1, Relaxed);
+        let (started, cap) = (self.started.fetch_add(1, Relaxed), self.cap.load(Relaxed));
+        if started > cap && cap < self.max_cap {
+            self.cap.store((2 * cap).min(self.max_cap), Relaxed);
+        }
         self.metrics.in_flight.increment(1.0);
         let weight = Weight {
             lane: self.clone(),
@@ -199,26 +212,25 @@ impl Lane {
             && self.backlog.compare_exchange(KNOWN, CALLED, Relaxed, Relaxed).is_ok()
     }
 
-    /// Sizes the queue so that it holds about what the handler starts between two calls. What waits in memory counts as
-    /// attempted when the process is killed, and other replicas cannot take it.
+    /// Shrinks the queue to what the handler starts between two calls, where it could not clear it. What waits in memory
+    /// counts as attempted when the process is killed, and other replicas cannot take it.
     pub(super) fn resize(&self) {
         let started = self.started.swap(0, Relaxed);
         let floor = SMALLEST_QUEUE.max(2 * self.route.concurrency).min(self.max_cap);
-        let cap = self.cap.load(Relaxed);
-        if started < self.waiting.load(Relaxed) || started > cap {
+        if started < self.waiting.load(Relaxed) {
             self.cap.store(started.clamp(floor, self.max_cap), Relaxed);
         }
     }
 
     /// Runs `spawn` and registers what it starts, in one step: the task may end at once.
-    pub(super) fn register(&self, token: i64, spawn: impl FnOnce() -> Running) {
+    pub(super) fn register(&self, key: Key, spawn: impl FnOnce() -> Running) {
         let mut running = lock(&self.running);
         let entry = spawn();
-        running.insert(token, entry);
+        running.insert(key, entry);
     }
 
-    pub(super) fn unregister(&self, token: i64) -> Option<Running> {
-        lock(&self.running).remove(&token)
+    pub(super) fn unregister(&self, key: Key) -> Option<Running> {
+        lock(&self.running).remove(&key)
     }
 
     /// Everything that runs, which is forgotten.
@@ -254,9 +266,9 @@ impl Lane {
 
     /// Applies what the store said of leases: the held ones are good from `now`, the lost ones are dropped from the queue
     /// and aborted where they run. Nothing of a lost claim is settled.
-    pub(super) fn renewed(&self, answers: &HashMap<i64, bool>, now: Instant) {
+    pub(super) fn renewed(&self, answers: &HashMap<Key, bool>, now: Instant) {
         let mut dropped = Vec::new();
-        lock(&self.queue).retain_mut(|held| match answers.get(&held.claim.token) {
+        lock(&self.queue).retain_mut(|held| match answers.get(&key(&held.claim)) {
             Some(true) => {
                 held.since = now;
                 true
@@ -271,7 +283,7 @@ impl Lane {
             self.give_back(1, *bytes);
         }
         let mut lost = Vec::new();
-        lock(&self.running).retain(|token, running| match answers.get(token) {
+        lock(&self.running).retain(|key, running| match answers.get(key) {
             Some(true) => {
                 running.since = now;
                 true

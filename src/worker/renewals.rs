@@ -6,7 +6,7 @@ use metrics::counter;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::{Shared, outage::Outage};
+use super::{Shared, lane::Key, outage::Outage};
 use crate::store::{AttemptLimit, Lease, StoreError};
 
 /// At least this often, leases that ran out are ended.
@@ -60,16 +60,20 @@ async fn renew(shared: &Shared) -> Result<(), StoreError> {
     let lease = shared.settings.lease;
     let now = Instant::now();
     let mut leases: Vec<Lease> = Vec::new();
+    let mut of_lane = Vec::new();
     for lane in &shared.lanes {
         lane.resize();
+        let before = leases.len();
         leases.extend(lane.older_than(lease / 3, now));
+        of_lane.push((lane, before..leases.len()));
     }
     if leases.is_empty() {
         return Ok(());
     }
     let held = shared.store.renew(leases.clone(), lease).await?;
-    let answers: HashMap<i64, bool> = leases.iter().map(|lease| lease.token).zip(held).collect();
-    for lane in &shared.lanes {
+    for (lane, range) in of_lane {
+        let keys = leases[range.clone()].iter().map(|lease| (lease.event_id, lease.token));
+        let answers: HashMap<Key, bool> = keys.zip(held.iter().copied().skip(range.start)).collect();
         lane.renewed(&answers, now);
     }
     Ok(())

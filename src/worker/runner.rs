@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     Shared,
     attempt::attempt,
-    lane::{Lane, Running},
+    lane::{Key, Lane, Running, key},
 };
 
 /// Runs until `stop`; answers what still runs.
@@ -118,9 +118,9 @@ async fn start(shared: &Arc<Shared>, lane: &Arc<Lane>, slot: OwnedSemaphorePermi
     if poll_once(work.as_mut()).await {
         return true;
     }
-    let token = claim.token;
-    lane.register(token, || {
-        let registered = Registered(lane.clone(), token);
+    let key = key(&claim);
+    lane.register(key, || {
+        let registered = Registered(lane.clone(), key);
         let abort = running.spawn(async move {
             let _registered = registered;
             work.await;
@@ -142,7 +142,7 @@ async fn poll_once(mut future: Pin<&mut impl Future<Output = ()>>) -> bool {
 }
 
 /// Forgets an attempt when its task has ended, however it did.
-struct Registered(Arc<Lane>, i64);
+struct Registered(Arc<Lane>, Key);
 
 impl Drop for Registered {
     fn drop(&mut self) {

@@ -56,11 +56,11 @@ async fn a_target_may_say_when_and_may_refuse_for_good() {
     store.add("busy", [1]);
     store.add("gone", [2]);
     worker.step().await.unwrap();
-    let busy = Outcome::Retry {
-        after: Duration::from_secs(77),
-        error: "busy".into(),
+    let [Outcome::Retry { after, .. }, Outcome::Dead { error }] = &store.outcomes()[..] else {
+        panic!("{:?}", store.outcomes())
     };
-    assert_eq!(store.outcomes(), [busy, Outcome::Dead { error: "gone".into() }]);
+    assert!((77..=85).contains(&after.as_secs()), "{after:?}");
+    assert_eq!(error, "gone");
 }
 
 #[tokio::test(start_paused = true)]

@@ -41,6 +41,12 @@ pub(super) struct Row {
     pub(super) dead: bool,
 }
 
+impl Row {
+    fn is(&self, event_id: i64, handler: &str, token: i64) -> bool {
+        self.event.id == event_id && *self.handler == *handler && self.token == Some(token)
+    }
+}
+
 impl Fake {
     /// Adds deliveries that are due.
     pub(super) fn add(&self, handler: &str, ids: impl IntoIterator<Item = usize>) {
@@ -56,7 +62,8 @@ impl Fake {
         lease: Duration,
     ) -> Vec<Claim> {
         let mut rows: Vec<Row> = ids.into_iter().map(|id| self.row(handler, id)).collect();
-        let claims = rows.iter_mut().map(|row| self.claim_row(row, lease)).collect();
+        let token = self.token();
+        let claims = rows.iter_mut().map(|row| Self::claim_row(row, token, lease)).collect();
         self.rows().extend(rows);
         claims
     }
@@ -76,8 +83,12 @@ impl Fake {
         }
     }
 
-    fn claim_row(&self, row: &mut Row, lease: Duration) -> Claim {
-        let token = i64::try_from(self.tokens.fetch_add(1, SeqCst)).unwrap();
+    /// One for all claims of a batch, as the real stores do.
+    fn token(&self) -> i64 {
+        i64::try_from(self.tokens.fetch_add(1, SeqCst)).unwrap()
+    }
+
+    fn claim_row(row: &mut Row, token: i64, lease: Duration) -> Claim {
         row.token = Some(token);
         row.lease_until = Instant::now() + lease;
         row.attempts += 1;
@@ -89,9 +100,9 @@ impl Fake {
         }
     }
 
-    /// Takes every claim away, as a sweep by another replica would.
-    pub(super) fn steal_all(&self) {
-        for row in self.rows().iter_mut() {
+    /// Takes every claim of a handler away, as a sweep by another replica would.
+    pub(super) fn steal_all(&self, handler: &str) {
+        for row in self.rows().iter_mut().filter(|row| *row.handler == *handler) {
             row.token = None;
             row.run_at = Instant::now() + Duration::from_secs(100_000);
         }
@@ -128,20 +139,26 @@ impl Fake {
     fn claim_now(&self, request: &ClaimRequest) -> Result<Vec<Claim>, StoreError> {
         self.claims.fetch_add(1, SeqCst);
         self.here()?;
-        let mut claims = Vec::new();
+        let (mut claims, token) = (Vec::new(), self.token());
         for (handler, want) in &request.wants {
             let mut rows = self.rows();
             let due = rows
                 .iter_mut()
                 .filter(|r| r.handler == *handler && !r.dead && r.token.is_none() && r.run_at <= Instant::now());
-            claims.extend(due.take(*want as usize).map(|row| self.claim_row(row, request.lease)));
+            claims.extend(
+                due.take(*want as usize)
+                    .map(|row| Self::claim_row(row, token, request.lease)),
+            );
         }
         Ok(claims)
     }
 
     fn settle_now(&self, settle: Settle) {
         let mut rows = self.rows();
-        let Some(at) = rows.iter().position(|row| row.token == Some(settle.token)) else {
+        let Some(at) = rows
+            .iter()
+            .position(|row| row.is(settle.event_id, &settle.handler, settle.token))
+        else {
             return;
         };
         let row = &mut rows[at];
@@ -175,7 +192,9 @@ impl Queue for Fake {
         async move {
             let answer = self.applied.lock().unwrap().clone().unwrap_or(Ok(Applied::Done));
             if matches!(answer, Ok(Applied::Done)) {
-                self.rows().retain(|row| row.token != Some(effect.claim.token));
+                let claim = &effect.claim;
+                self.rows()
+                    .retain(|row| !row.is(claim.event.id, &claim.handler, claim.token));
             }
             answer
         }
@@ -187,11 +206,13 @@ impl Queue for Fake {
             self.here()?;
             self.renewals.fetch_add(1, SeqCst);
             let mut rows = self.rows();
-            let mut renew = |token| {
-                let row = rows.iter_mut().find(|row| row.token == Some(token));
+            let mut renew = |claim: Lease| {
+                let row = rows
+                    .iter_mut()
+                    .find(|row| row.is(claim.event_id, &claim.handler, claim.token));
                 row.map(|row| row.lease_until = Instant::now() + lease).is_some()
             };
-            Ok(leases.into_iter().map(|lease| renew(lease.token)).collect())
+            Ok(leases.into_iter().map(&mut renew).collect())
         }
         .boxed()
     }
