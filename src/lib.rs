@@ -1,6 +1,8 @@
 //! Cerca is the fence between webhook providers and business code: it verifies each event, stores it before it says
 //! 200, and runs the handlers until each event has had its effect once.
 
+#![forbid(unsafe_code)]
+
 pub mod adapters;
 pub mod app;
 pub mod cli;

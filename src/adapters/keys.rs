@@ -31,8 +31,8 @@ pub(crate) struct Key {
 
 #[derive(Clone)]
 pub(crate) enum Material {
-    /// Initialised, to be cloned for each request.
-    Mac(Digester),
+    /// Initialised, to be cloned for each request. Boxed, because tokens are small and this is not.
+    Mac(Box<Digester>),
     /// Compared, or put into a message.
     Text(SecretString),
 }
@@ -50,7 +50,9 @@ impl fmt::Debug for Key {
 pub(crate) fn key(rule: &Signature, index: usize, secret: &SecretString) -> Result<Key, String> {
     let text = secret.expose_secret();
     let material = match rule.scheme {
-        Scheme::Hmac(hash) => Material::Mac(Digester::keyed(hash, &decode(rule.key, text)?)),
+        Scheme::Hmac(hash) => {
+            Material::Mac(Box::new(Digester::keyed(hash, &decode(rule.key, text)?)))
+        }
         Scheme::Basic if !text.contains(':') => {
             return Err("expected `user:password`, joined by a colon".into());
         }

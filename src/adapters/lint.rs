@@ -107,7 +107,7 @@ pub(crate) fn provider(spec: &ProviderSpec, adapter: &Adapter, rules: &Rules) ->
 /// What the shape should be, where a secret has not got it.
 fn misses_shape(secret: &str, pattern: &[String]) -> Option<String> {
     let fits = |shape: &String| match shape.as_str() {
-        "hex" => secret.len() % 2 == 0 && secret.bytes().all(|b| b.is_ascii_hexdigit()),
+        "hex" => secret.len().is_multiple_of(2) && secret.bytes().all(|b| b.is_ascii_hexdigit()),
         "base64" => super::keys::is_base64(secret),
         prefix => secret.starts_with(prefix),
     };

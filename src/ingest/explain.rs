@@ -294,7 +294,7 @@ pub(super) fn tag(
     key: &Key,
 ) -> Option<Tag> {
     let (mut digester, secret) = match (&key.material, rule.scheme) {
-        (Material::Mac(mac), _) => (mac.clone(), None),
+        (Material::Mac(mac), _) => ((**mac).clone(), None),
         (Material::Text(secret), Scheme::Hash(hash)) => (
             Digester::plain(hash),
             Some(secret.expose_secret().as_bytes()),

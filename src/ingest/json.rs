@@ -162,7 +162,9 @@ impl<'a> Scanner<'a> {
         loop {
             self.space();
             match self.peek() {
-                Some(b'"') => drop(self.string()?),
+                Some(b'"') => {
+                    self.string()?;
+                }
                 Some(bracket @ (b'{' | b'[')) => {
                     let object = bracket == b'{';
                     self.at += 1;

@@ -178,6 +178,8 @@ mod explain_tests;
 #[cfg(test)]
 mod identity_tests;
 #[cfg(test)]
+mod mutation_tests;
+#[cfg(test)]
 mod suite_tests;
 #[cfg(test)]
 mod tests;

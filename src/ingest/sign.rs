@@ -129,7 +129,7 @@ fn wrong_key(
     const WRONG: &str = "not-the-secret:of-this-provider";
     let key = match (key, rule.scheme) {
         (Material::Mac(_), Scheme::Hmac(hash)) => {
-            Material::Mac(Digester::keyed(hash, WRONG.as_bytes()))
+            Material::Mac(Box::new(Digester::keyed(hash, WRONG.as_bytes())))
         }
         _ => Material::Text(WRONG.into()),
     };
@@ -247,7 +247,7 @@ fn signature(
     frame: Frame<'_>,
 ) -> Result<String, SignError> {
     let (mut digester, secret) = match (key, rule.scheme) {
-        (Material::Mac(mac), _) => (mac.clone(), None),
+        (Material::Mac(mac), _) => ((**mac).clone(), None),
         (Material::Text(secret), Scheme::Hash(hash)) => {
             (Digester::plain(hash), Some(secret.expose_secret()))
         }

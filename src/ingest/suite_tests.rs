@@ -126,6 +126,7 @@ fn the_vectors_of_every_folder_are_met() {
     let mut wrong = Vec::new();
     for adapter in registry.iter() {
         let Some(text) = adapter.vectors() else {
+            wrong.push(format!("{}: no vectors", adapter.name));
             continue;
         };
         for result in
@@ -140,4 +141,16 @@ fn the_vectors_of_every_folder_are_met() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn no_folder_deserves_a_second_look() {
+    let registry = Registry::embedded().unwrap();
+    let mut warnings = Vec::new();
+    for adapter in registry.iter() {
+        for warning in adapter.lint() {
+            warnings.push(format!("{}: {warning}", adapter.name));
+        }
+    }
+    assert!(warnings.is_empty(), "{}", warnings.join("\n"));
 }

@@ -183,7 +183,7 @@ fn matching_secret(
                     .iter()
                     .any(|value| candidate::is_basic(value, secret))
             }
-            (Material::Mac(mac), _) => is_signed(scope, rule, reading, frame, mac.clone())?,
+            (Material::Mac(mac), _) => is_signed(scope, rule, reading, frame, (**mac).clone())?,
             (Material::Text(secret), Scheme::Hash(hash)) => {
                 let secret = secret.expose_secret().as_bytes();
                 is_signed(
