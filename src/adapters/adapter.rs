@@ -128,6 +128,7 @@ impl Adapter {
         }
         let mut table: toml::Table =
             toml::from_str(&self.source).map_err(|error| error.to_string())?;
+        let signature = &named_header(signature);
         if let Some(toml::Value::Array(rules)) = table.get_mut("signature") {
             for rule in rules.iter_mut().filter_map(toml::Value::as_table_mut) {
                 rule.extend(signature.clone());
@@ -228,6 +229,18 @@ impl Adapter {
     pub fn lint(&self) -> Vec<String> {
         lint::adapter(self)
     }
+}
+
+/// A registered provider may say `header = "X-Name"` for `source = "header:X-Name"`.
+fn named_header(signature: &toml::Table) -> toml::Table {
+    let mut signature = signature.clone();
+    let name = signature.get("header").and_then(toml::Value::as_str);
+    let source = name.map(|name| format!("header:{name}"));
+    if let (Some(source), false) = (source, signature.contains_key("source")) {
+        signature.remove("header");
+        signature.insert("source".into(), source.into());
+    }
+    signature
 }
 
 fn read(source: &str, file: &str) -> Result<Manifest, AdapterError> {

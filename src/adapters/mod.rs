@@ -27,9 +27,7 @@ pub(crate) use digest::{Digester, Tag, hash};
 pub(crate) use expr::{Doc, Expr, Function};
 pub(crate) use keys::{BASE64, BASE64_URL, Key, Material, key};
 pub(crate) use pattern::Pattern;
-pub(crate) use pointers::Wanted;
-#[cfg(test)]
-pub(crate) use pointers::parse_pointer;
+pub(crate) use pointers::{Wanted, parse_pointer};
 pub(crate) use rules::{
     Encoding, Handshake, Hash, ItemPath, KeyKind, Scheme, Signature, TimeFormat,
 };

@@ -34,7 +34,7 @@ fn a_provider_without_a_secret_does_not_start() {
             let mut server = setup.spawn();
             let status = server.wait_for_exit().await;
             assert!(!status.success(), "{provider}");
-            assert!(server.log().contains("stripe"), "{provider}: {}", server.log());
+            assert!(server.log().contains("secret"), "{provider}: {}", server.log());
         }
     });
 }
