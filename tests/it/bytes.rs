@@ -2,6 +2,9 @@
 
 use crate::support::{Setup, Sink, TestStore, github, on_both_stores, stripe};
 
+/// A header holds visible ASCII only. The percent sign is encoded too, so that no two ids share a key.
+const HIDDEN: &percent_encoding::AsciiSet = &percent_encoding::CONTROLS.add(b' ').add(b'%');
+
 on_both_stores!(
     every_body_comes_back_byte_for_byte,
     ids_are_opaque,
@@ -94,9 +97,7 @@ async fn ids_are_opaque(store: TestStore) {
     for request in sink.received() {
         let body: serde_json::Value = serde_json::from_slice(&request.body).unwrap();
         let id = body["id"].as_str().unwrap();
-        // A header holds visible ASCII only. The percent sign is encoded too, so that no two ids share a key.
-        let set = &percent_encoding::CONTROLS.add(b' ').add(b'%');
-        let id = percent_encoding::utf8_percent_encode(id, set);
+        let id = percent_encoding::utf8_percent_encode(id, HIDDEN);
         assert_eq!(request.header("idempotency-key"), format!("stripe:{id}:forward"));
     }
     // An id that is a number keeps its digits.
