@@ -143,6 +143,11 @@ impl Batch {
         self.rows.iter().map(|places| self.at(places[0]))
     }
 
+    /// Whether an event occurs more than once.
+    pub(super) fn has_repeats(&self) -> bool {
+        self.rows.iter().any(|places| places.len() > 1)
+    }
+
     /// Whether the deliveries of this handler are inserted as claimed.
     pub(super) fn is_handed(&self, handler: &str) -> bool {
         self.reserved.iter().any(|r| &*r.handler == handler)
@@ -183,14 +188,14 @@ impl Batch {
     }
 
     /// After the commit: hands over, gives back, wakes and answers. A request with an event of unknown outcome is
-    /// answered as unavailable.
-    pub(super) fn finish(mut self, outcomes: &[RowOutcome]) {
-        let answers = self.answers(outcomes);
+    /// answered as unavailable, and so is a conflict that is not written down.
+    pub(super) fn finish(mut self, outcomes: &[RowOutcome], are_conflicts_written: bool) {
+        let answers = self.answers(outcomes, are_conflicts_written);
         self.hand_over(outcomes);
         for (request, answer) in self.requests.into_iter().zip(answers) {
             drop(request.permit);
             let _ = request.reply.send(answer.ok_or_else(|| {
-                StoreError::Unavailable("could not read what is stored under a repeated id".to_owned())
+                StoreError::Unavailable("could not compare with what is stored under a repeated id".to_owned())
             }));
         }
     }
@@ -249,7 +254,7 @@ impl Batch {
         self.reserved = wanted;
     }
 
-    fn answers(&self, outcomes: &[RowOutcome]) -> Vec<Option<Vec<Accepted>>> {
+    fn answers(&self, outcomes: &[RowOutcome], are_conflicts_written: bool) -> Vec<Option<Vec<Accepted>>> {
         let mut answers: Vec<_> = self
             .requests
             .iter()
@@ -266,7 +271,11 @@ impl Batch {
                 answer[index] = match outcome {
                     RowOutcome::Inserted { .. } if nth == 0 => Accepted::Stored,
                     _ if self.at((request, index)).body_sha256 == kept => Accepted::Duplicate,
-                    _ => Accepted::Conflict,
+                    _ if are_conflicts_written => Accepted::Conflict,
+                    _ => {
+                        answers[request] = None;
+                        continue;
+                    }
                 };
             }
         }

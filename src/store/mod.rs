@@ -12,6 +12,7 @@ mod cache;
 mod filter;
 mod options;
 mod postgres;
+mod retention;
 mod sqlite;
 mod statement;
 mod task;

@@ -29,7 +29,12 @@ const CONTROL: [&str; 21] = [
 pub(super) fn refuse_control(statement: &str) -> Result<(), &'static str> {
     // PostgreSQL's comments nest and SQLite's do not; the text must be harmless read in either way.
     for nested in [true, false] {
-        let word = first_word(statement, nested).to_ascii_lowercase();
+        let text = skip_comments(statement, nested);
+        if text.is_empty() {
+            return Err("the handler's statement is empty");
+        }
+        let end = text.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(text.len());
+        let word = text[..end].to_ascii_lowercase();
         if CONTROL.contains(&word.as_str()) {
             return Err("the handler's statement may not control the transaction or the session");
         }
@@ -37,8 +42,8 @@ pub(super) fn refuse_control(statement: &str) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// The first word after comments, white space and semicolons.
-fn first_word(mut sql: &str, nested: bool) -> &str {
+/// What follows comments, white space and semicolons.
+fn skip_comments(mut sql: &str, nested: bool) -> &str {
     loop {
         sql = sql.trim_start_matches(|c: char| c.is_whitespace() || c == ';' || c == '\u{feff}');
         if let Some(rest) = sql.strip_prefix("--") {
@@ -46,8 +51,7 @@ fn first_word(mut sql: &str, nested: bool) -> &str {
         } else if let Some(rest) = sql.strip_prefix("/*") {
             sql = after_comment(rest, nested);
         } else {
-            let end = sql.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(sql.len());
-            return &sql[..end];
+            return sql;
         }
     }
 }

@@ -9,3 +9,4 @@ mod outages;
 mod people;
 mod queue;
 mod retention;
+mod speed;

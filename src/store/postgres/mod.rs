@@ -1,9 +1,310 @@
-//! PostgreSQL.
-use super::{Options, Store, StoreError};
-use std::sync::Arc;
-pub(super) struct PostgresStore;
+//! PostgreSQL: tasks that each own a connection for what must be quick or must not be dropped, and a small pool for what
+//! people ask.
+
+mod actor;
+mod claim;
+mod connect;
+mod effects;
+mod ingest;
+mod people;
+mod purge;
+mod read;
+mod settle;
+mod time;
+mod values;
+
+use std::{sync::Arc, time::Duration};
+
+use futures_util::future::BoxFuture;
+use sqlx::PgPool;
+use tokio::sync::{Mutex, Semaphore, mpsc, oneshot};
+
+use self::{
+    actor::{Actor, Closing},
+    connect::{Link, PINNED, PINNED_ASYNC},
+};
+use super::{
+    Accepted, Admin, Applied, AttemptLimit, ClaimRequest, Discarded, Effect, EventDetail, EventFilter, Handoff, Inbox,
+    Lease, Options, Page, PurgePolicy, Purged, Queue, Reprocess, ReprocessScope, Reprocessed, Stats, Store, StoreError,
+    StoreFuture, Swept, Who,
+    batch::{HandoffSlot, Pending, validate},
+    budget::Budget,
+    cache::Cached,
+    retention::Cursors,
+    task::Task,
+};
+use crate::domain::{Claim, NewEvent, Settle};
+
+/// Deliveries, events or rows in one transaction of a long job.
+const CHUNK: u32 = 500;
+
+/// Connections that run sql handlers.
+const APPLIERS: usize = 2;
+
+pub(super) struct PostgresStore {
+    accepts: mpsc::UnboundedSender<Pending>,
+    outcomes: mpsc::UnboundedSender<settle::Message>,
+    effects: mpsc::UnboundedSender<effects::Waiting>,
+    claims: Actor,
+    leases: Actor,
+    people: Actor,
+    read: PgPool,
+    handoff: HandoffSlot,
+    budget: Arc<Budget>,
+    settles: Arc<Semaphore>,
+    stats: Cached<Stats>,
+    purge: Cursors,
+    closing: Closing,
+}
+
 impl PostgresStore {
-    pub(super) async fn open(_: &str, _: Options) -> Result<Arc<dyn Store>, StoreError> {
-        Err(StoreError::Closed)
+    /// Brings the schema up to date and starts the tasks.
+    pub(super) async fn open(url: &str, options: Options) -> Result<Arc<Self>, StoreError> {
+        let server = connect::options(url)?;
+        connect::migrate(&server, options.migrate).await?;
+
+        let closing = Closing::default();
+        let limit = options.statement_timeout;
+        let link = |name: &str, setup: &str| Link::new(&server, name, setup, limit);
+        let handoff = HandoffSlot::default();
+
+        let (accepts, queue) = mpsc::unbounded_channel();
+        let queue = Arc::new(Mutex::new(queue));
+        for _ in 0..options.flushes.max(1) {
+            let flusher = ingest::Flusher {
+                queue: Arc::clone(&queue),
+                link: link("ingest", PINNED),
+                handoff: Arc::clone(&handoff),
+                options: options.clone(),
+                closing: closing.clone(),
+            };
+            closing.tasks.spawn(flusher.run());
+        }
+        let (outcomes, queue) = mpsc::unbounded_channel();
+        closing
+            .tasks
+            .spawn(settle::run(queue, link("settle", PINNED), closing.clone()));
+        let (effects, queue) = mpsc::unbounded_channel();
+        let queue = Arc::new(Mutex::new(queue));
+        for _ in 0..APPLIERS {
+            let applier = effects::Applier {
+                queue: Arc::clone(&queue),
+                link: link("effects", "SET jit = off; SET enable_seqscan = off;"),
+                closing: closing.clone(),
+            };
+            closing.tasks.spawn(applier.run());
+        }
+        Ok(Arc::new(Self {
+            accepts,
+            outcomes,
+            effects,
+            claims: Actor::start(link("claim", PINNED_ASYNC), &closing),
+            leases: Actor::start(link("leases", PINNED_ASYNC), &closing),
+            people: Actor::start(link("people", "SET jit = off;"), &closing),
+            read: connect::readers(&server),
+            handoff,
+            budget: Budget::new(options.queue_events, options.queue_bytes),
+            settles: Arc::new(Semaphore::new(options.queue_settles)),
+            stats: Cached::default(),
+            purge: Cursors::default(),
+            closing,
+        }))
     }
+}
+
+impl Store for PostgresStore {}
+
+impl Inbox for PostgresStore {
+    fn accept(&self, events: Vec<NewEvent>) -> StoreFuture<'static, Vec<Accepted>> {
+        if events.is_empty() {
+            return Box::pin(async { Ok(Vec::new()) });
+        }
+        let queued = validate(&events)
+            .and_then(|()| self.budget.take(events.len(), events.iter().map(NewEvent::size).sum()))
+            .and_then(|permit| {
+                let (reply, answer) = oneshot::channel();
+                let pending = Pending { events, reply, permit };
+                self.accepts.send(pending).map_err(|_| StoreError::Closed)?;
+                Ok(answer)
+            });
+        Box::pin(async move { queued?.await.unwrap_or(Err(StoreError::Closed)) })
+    }
+
+    fn set_handoff(&self, handoff: Arc<dyn Handoff>) {
+        let _ = self.handoff.set(handoff);
+    }
+}
+
+impl Queue for PostgresStore {
+    fn claim(&self, request: ClaimRequest) -> StoreFuture<'_, Vec<Claim>> {
+        self.claims
+            .ask(move |db| Box::pin(async move { claim::claim(db, &request).await }))
+    }
+
+    fn settle(&self, settle: Settle) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            // The semaphore is never closed; without a permit the settle would only be unbounded, not lost.
+            let permit = Arc::clone(&self.settles).acquire_owned().await.ok();
+            let _ = self.outcomes.send(settle::Message::Settle(settle, permit));
+        })
+    }
+
+    fn flush(&self) -> StoreFuture<'_, ()> {
+        let (reply, answer) = oneshot::channel();
+        let sent = self.outcomes.send(settle::Message::Flush(reply));
+        Box::pin(async move {
+            sent.map_err(|_| StoreError::Closed)?;
+            answer.await.map_err(|_| StoreError::Closed)
+        })
+    }
+
+    fn apply(&self, effect: Effect) -> StoreFuture<'_, Applied> {
+        let (reply, answer) = oneshot::channel();
+        let sent = self.effects.send(effects::Waiting { effect, reply });
+        Box::pin(async move {
+            sent.map_err(|_| StoreError::Closed)?;
+            answer.await.unwrap_or(Err(StoreError::Closed))
+        })
+    }
+
+    fn renew(&self, leases: Vec<Lease>, lease: Duration) -> StoreFuture<'_, Vec<bool>> {
+        self.leases
+            .ask(move |db| Box::pin(async move { claim::renew(db, &leases, lease).await }))
+    }
+
+    fn sweep(&self, limits: Vec<AttemptLimit>) -> StoreFuture<'_, Swept> {
+        Box::pin(async move {
+            let limits = Arc::new(limits);
+            let mut swept = Swept::default();
+            loop {
+                let limits = Arc::clone(&limits);
+                let some = self
+                    .leases
+                    .ask(move |db| Box::pin(async move { claim::sweep(db, &limits, CHUNK).await }))
+                    .await?;
+                metrics::counter!("cerca_lease_expiries_total").increment(some.ready + some.dead);
+                swept.ready += some.ready;
+                swept.dead += some.dead;
+                if some.ready + some.dead < u64::from(CHUNK) {
+                    return Ok(swept);
+                }
+            }
+        })
+    }
+}
+
+impl Admin for PostgresStore {
+    fn events(&self, filter: EventFilter, cursor: Option<i64>, limit: u32) -> StoreFuture<'_, Page> {
+        Box::pin(async move { read::events(&self.read, &filter, cursor, limit).await })
+    }
+
+    fn count(&self, filter: EventFilter) -> StoreFuture<'_, u64> {
+        Box::pin(async move { read::count(&self.read, &filter).await })
+    }
+
+    fn event<'a>(&'a self, provider: &'a str, provider_event_id: &'a str) -> StoreFuture<'a, Option<EventDetail>> {
+        Box::pin(async move { read::event(&self.read, provider, provider_event_id).await })
+    }
+
+    fn payload<'a>(
+        &'a self,
+        provider: &'a str,
+        provider_event_id: &'a str,
+    ) -> StoreFuture<'a, Option<(Option<String>, Option<bytes::Bytes>)>> {
+        Box::pin(async move { read::payload(&self.read, provider, provider_event_id).await })
+    }
+
+    fn reprocess(&self, what: Reprocess, who: Who) -> StoreFuture<'_, Reprocessed> {
+        Box::pin(async move {
+            let task = Task::new(&what, &who);
+            let chunk = |ids: Vec<i64>, audit| {
+                let task = Arc::clone(&task);
+                self.people
+                    .ask(move |db| Box::pin(async move { people::reprocess(db, &task, &ids, audit).await }))
+            };
+            let filter = match what.filter {
+                ReprocessScope::Event {
+                    provider,
+                    provider_event_id,
+                } => {
+                    return match read::id(&self.read, &provider, &provider_event_id).await? {
+                        Some(id) => Ok(chunk(vec![id], None).await?.0),
+                        None => Ok(Reprocessed::default()),
+                    };
+                }
+                ReprocessScope::Filter(filter) => filter,
+            };
+            let (mut total, mut cursor, mut audit) = (Reprocessed::default(), None, None);
+            loop {
+                let ids = read::ids(&self.read, &filter, cursor, CHUNK).await?;
+                cursor = ids.last().copied();
+                if cursor.is_none() {
+                    return Ok(total);
+                }
+                let (some, row) = chunk(ids, audit).await?;
+                audit = row;
+                total.events += some.events;
+                total.deliveries += some.deliveries;
+            }
+        })
+    }
+
+    fn discard<'a>(
+        &'a self,
+        provider: &'a str,
+        provider_event_id: &'a str,
+        who: Who,
+    ) -> StoreFuture<'a, Option<Discarded>> {
+        Box::pin(async move {
+            let Some(id) = read::id(&self.read, provider, provider_event_id).await? else {
+                return Ok(None);
+            };
+            let target = format!("{provider}:{provider_event_id}");
+            self.people
+                .ask(move |db| Box::pin(async move { people::discard(db, id, &target, &who).await }))
+                .await
+        })
+    }
+
+    fn stats(&self) -> StoreFuture<'_, Stats> {
+        Box::pin(self.stats.get(read::stats(&self.read)))
+    }
+
+    fn purge(&self, policy: PurgePolicy, dry_run: bool) -> StoreFuture<'_, Purged> {
+        Box::pin(async move {
+            let from = self.purge.start(dry_run);
+            let walked = self
+                .people
+                .ask(move |db| Box::pin(purge::purge(db, policy, dry_run, from, CHUNK)))
+                .await?;
+            self.purge.advance(dry_run, walked.next);
+            Ok(walked.purged)
+        })
+    }
+
+    fn ping(&self) -> StoreFuture<'_, ()> {
+        // A standby answers reads; only the primary takes a temporary change of the catalogue's own sequence of ids.
+        self.people.ask(|db| {
+            Box::pin(async move {
+                sqlx::query("SELECT pg_current_xact_id()").execute(db).await?;
+                Ok(())
+            })
+        })
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            self.closing.token.cancel();
+            self.closing.tasks.close();
+            self.closing.tasks.wait().await;
+            self.read.close().await;
+        })
+    }
+}
+
+/// A duration for `$n * interval '1 microsecond'`.
+fn micros(duration: Duration) -> i64 {
+    // A hundred years, so that no sum leaves the calendar.
+    const LONGEST: Duration = Duration::from_secs(100 * 365 * 86_400);
+    i64::try_from(duration.min(LONGEST).as_micros()).unwrap_or(i64::MAX)
 }

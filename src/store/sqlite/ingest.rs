@@ -16,7 +16,7 @@ pub(super) struct Flushed {
 
 impl Flushed {
     pub(super) fn finish(self) {
-        self.batch.finish(&self.outcomes);
+        self.batch.finish(&self.outcomes, true);
     }
 
     pub(super) fn fail(self, error: &super::StoreError) {

@@ -25,6 +25,7 @@ use super::{
     batch::{HandoffSlot, Pending, validate},
     budget::Budget,
     cache::Cached,
+    retention::Cursors,
     task::Task,
 };
 use crate::domain::{Claim, NewEvent, Settle};
@@ -40,7 +41,7 @@ pub(super) struct SqliteStore {
     budget: Arc<Budget>,
     settles: Arc<Semaphore>,
     stats: Cached<Stats>,
-    purge: purge::Cursors,
+    purge: Cursors,
 }
 
 impl SqliteStore {
@@ -71,7 +72,7 @@ impl SqliteStore {
             budget: Budget::new(options.queue_events, options.queue_bytes),
             settles: Arc::new(Semaphore::new(options.queue_settles)),
             stats: Cached::default(),
-            purge: purge::Cursors::default(),
+            purge: Cursors::default(),
         }))
     }
 

@@ -1,63 +1,26 @@
 //! Retention: walks the ledger from its oldest event, a chunk at a time.
 
-use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
-
 use rusqlite::{Connection, params};
 
 use super::{
-    super::{PurgePolicy, Purged},
-    connect::{micros, now},
+    super::{
+        PurgePolicy,
+        retention::{Aged, Verdict, judge},
+    },
+    connect::now,
 };
 
 /// Pages given back to the file system after a chunk, so that the file shrinks without a pause.
 const VACUUM_PAGES: u32 = 1000;
 
-/// Where the walks of this process are; a walk that came to its end begins anew.
-#[derive(Default)]
-pub(super) struct Cursors {
-    real: AtomicI64,
-    dry: AtomicI64,
-}
-
-impl Cursors {
-    pub(super) fn start(&self, dry_run: bool) -> i64 {
-        self.of(dry_run).load(Relaxed)
-    }
-
-    pub(super) fn advance(&self, dry_run: bool, next: i64) {
-        self.of(dry_run).store(next, Relaxed);
-    }
-
-    fn of(&self, dry_run: bool) -> &AtomicI64 {
-        if dry_run { &self.dry } else { &self.real }
-    }
-}
-
-pub(super) struct Walked {
-    pub(super) purged: Purged,
-    /// The id after which the next chunk begins; zero at the end.
-    pub(super) next: i64,
-}
-
-struct Aged {
-    id: i64,
-    created_at: i64,
-    has_payload: bool,
-    is_pending: bool,
-    is_dead: bool,
-}
-
-/// One chunk. The ledger is in order of arrival, so the walk ends at the first event that is too young for any rule.
+/// One chunk of the walk, after the event `from`.
 pub(super) fn purge(
     db: &Connection,
     policy: PurgePolicy,
     dry_run: bool,
     from: i64,
     chunk: u32,
-) -> rusqlite::Result<Walked> {
-    let now = now();
-    let before = |age| now.saturating_sub(micros(age));
-    let youngest = before(policy.done.min(policy.failed));
+) -> rusqlite::Result<Verdict> {
     let rows: Vec<Aged> = db
         .prepare_cached(
             "SELECT id, created_at, typeof(payload) <> 'null',
@@ -76,40 +39,19 @@ pub(super) fn purge(
             })
         })?
         .collect::<rusqlite::Result<_>>()?;
-    let is_full = rows.len() == chunk as usize;
-    let mut purged = Purged::default();
-    let mut next = 0;
-    for row in rows {
-        if row.created_at >= youngest {
-            next = 0;
-            break;
+    let verdict = judge(&rows, policy, now(), rows.len() == chunk as usize);
+    if !dry_run {
+        for &id in &verdict.strip {
+            strip(db, id)?;
         }
-        next = row.id;
-        let age = if row.is_dead { policy.failed } else { policy.done };
-        if row.is_pending || row.created_at >= before(age) {
-            continue;
+        for &id in &verdict.forget {
+            forget(db, id)?;
         }
-        if row.created_at < before(policy.dedupe) {
-            purged.events += 1;
-            purged.payloads += u64::from(row.has_payload);
-            if !dry_run {
-                forget(db, row.id)?;
-            }
-        } else if row.has_payload {
-            purged.payloads += 1;
-            if !dry_run {
-                strip(db, row.id)?;
-            }
+        if !verdict.strip.is_empty() || !verdict.forget.is_empty() {
+            db.execute_batch(&format!("PRAGMA incremental_vacuum({VACUUM_PAGES})"))?;
         }
     }
-    if !is_full {
-        next = 0;
-    }
-    purged.more = next != 0;
-    if !dry_run && purged.events + purged.payloads > 0 {
-        db.execute_batch(&format!("PRAGMA incremental_vacuum({VACUUM_PAGES})"))?;
-    }
-    Ok(Walked { purged, next })
+    Ok(verdict)
 }
 
 fn strip(db: &Connection, id: i64) -> rusqlite::Result<()> {

@@ -1,0 +1,68 @@
+//! Tasks that own a connection, and how they end. No statement runs in a future that a caller can drop.
+
+use futures_util::future::BoxFuture;
+use sqlx::PgConnection;
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use super::{
+    super::{StoreError, StoreFuture},
+    connect::Link,
+};
+
+/// Ends the tasks when the store closes: what is queued is finished first.
+#[derive(Clone, Default)]
+pub(super) struct Closing {
+    pub(super) token: CancellationToken,
+    pub(super) tasks: TaskTracker,
+}
+
+impl Closing {
+    /// The next message; `None` when the store is closed and nothing is queued any more.
+    pub(super) async fn next<T>(&self, receiver: &mut mpsc::UnboundedReceiver<T>) -> Option<T> {
+        tokio::select! {
+            biased;
+            message = receiver.recv() => message,
+            () = self.token.cancelled() => {
+                receiver.close();
+                receiver.recv().await
+            }
+        }
+    }
+}
+
+type Work = Box<dyn for<'c> FnOnce(&'c mut Link) -> BoxFuture<'c, ()> + Send>;
+
+/// A task that does one piece of work after the other.
+pub(super) struct Actor(mpsc::UnboundedSender<Work>);
+
+impl Actor {
+    pub(super) fn start(mut link: Link, closing: &Closing) -> Self {
+        let (sender, mut receiver) = mpsc::unbounded_channel::<Work>();
+        let ending = closing.clone();
+        closing.tasks.spawn(async move {
+            while let Some(work) = ending.next(&mut receiver).await {
+                work(&mut link).await;
+            }
+        });
+        Self(sender)
+    }
+
+    /// Queues work, and waits for its end; it goes on without the waiter.
+    pub(super) fn ask<T: Send + 'static>(
+        &self,
+        work: impl for<'c> FnOnce(&'c mut PgConnection) -> BoxFuture<'c, sqlx::Result<T>> + Send + 'static,
+    ) -> StoreFuture<'static, T> {
+        let (reply, answer) = oneshot::channel();
+        let sent = self.0.send(Box::new(move |link| {
+            Box::pin(async move {
+                let done = link.run(work).await.map_err(|failed| failed.error);
+                let _ = reply.send(done);
+            })
+        }));
+        Box::pin(async move {
+            sent.map_err(|_| StoreError::Closed)?;
+            answer.await.unwrap_or(Err(StoreError::Closed))
+        })
+    }
+}

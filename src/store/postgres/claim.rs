@@ -1,0 +1,141 @@
+//! Claims, their renewal, and the end of those that ran out.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use sqlx::{PgConnection, Row as _, postgres::PgBindIterExt as _, postgres::PgRow};
+
+use super::{
+    super::{AttemptLimit, ClaimRequest, Lease, Swept},
+    micros, time,
+};
+use crate::domain::{Claim, StoredEvent};
+
+pub(super) async fn claim(db: &mut PgConnection, request: &ClaimRequest) -> sqlx::Result<Vec<Claim>> {
+    let token: i64 = rand::random();
+    let taken: Vec<(i64, String, i32)> = sqlx::query_as(include_str!("claim.sql"))
+        .bind(request.wants.iter().map(|(handler, _)| &**handler).bind_iter())
+        .bind(
+            request
+                .wants
+                .iter()
+                .map(|(_, room)| i32::try_from(*room).unwrap_or(i32::MAX))
+                .bind_iter(),
+        )
+        .bind(token)
+        .bind(micros(request.lease))
+        .bind(i64::try_from(request.max_bytes).unwrap_or(i64::MAX))
+        .fetch_all(&mut *db)
+        .await?;
+    if taken.is_empty() {
+        return Ok(Vec::new());
+    }
+    // The bodies apart: joined to the claim they made it slower by a third.
+    let mut ids: Vec<i64> = taken.iter().map(|(id, _, _)| *id).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    let events: HashMap<i64, Arc<StoredEvent>> = sqlx::query(
+        "SELECT id, provider, provider_event_id, event_type, content_type, body_sha256, ordering_key, occurred_at,
+                created_at, headers, payload
+         FROM webhook_events WHERE id = ANY ($1) AND payload IS NOT NULL",
+    )
+    .bind(&ids)
+    .fetch_all(db)
+    .await?
+    .iter()
+    .map(|row| stored(row).map(|event| (event.id, Arc::new(event))))
+    .collect::<sqlx::Result<_>>()?;
+    // Bytes that are gone cannot be delivered: the lease runs out, and in the end the delivery is dead.
+    let mut claims: Vec<Claim> = taken
+        .into_iter()
+        .filter_map(|(id, handler, attempts)| {
+            let (name, _) = request.wants.iter().find(|(name, _)| **name == *handler)?;
+            Some(Claim {
+                event: Arc::clone(events.get(&id)?),
+                handler: Arc::clone(name),
+                attempt: attempts.unsigned_abs(),
+                token,
+            })
+        })
+        .collect();
+    claims.sort_by_key(|claim| claim.event.id);
+    Ok(claims)
+}
+
+pub(super) async fn renew(db: &mut PgConnection, leases: &[Lease], lease: Duration) -> sqlx::Result<Vec<bool>> {
+    let held: Vec<i64> = sqlx::query_scalar(
+        "UPDATE deliveries d SET lease_until = now() + $4::bigint * interval '1 microsecond'
+         FROM unnest($1::bigint[], $2::text[], $3::bigint[]) WITH ORDINALITY AS l (event_id, handler, token, nth)
+         WHERE d.event_id = l.event_id AND d.handler = l.handler AND d.lease_token = l.token AND d.state = 'claimed'
+         RETURNING l.nth",
+    )
+    .bind(leases.iter().map(|l| l.event_id).bind_iter())
+    .bind(leases.iter().map(|l| &*l.handler).bind_iter())
+    .bind(leases.iter().map(|l| l.token).bind_iter())
+    .bind(micros(lease))
+    .fetch_all(db)
+    .await?;
+    let mut holds = vec![false; leases.len()];
+    for nth in held {
+        if let Some(held) = usize::try_from(nth - 1).ok().and_then(|nth| holds.get_mut(nth)) {
+            *held = true;
+        }
+    }
+    Ok(holds)
+}
+
+/// Ends at most `limit` leases.
+pub(super) async fn sweep(db: &mut PgConnection, limits: &[AttemptLimit], limit: u32) -> sqlx::Result<Swept> {
+    let states: Vec<String> = sqlx::query_scalar(
+        "WITH expired AS MATERIALIZED (
+             SELECT event_id, handler, attempts, lease_until FROM deliveries
+             WHERE state = 'claimed' AND lease_until < now()
+             ORDER BY lease_until LIMIT $3 FOR UPDATE SKIP LOCKED
+         ),
+         ended AS (
+             UPDATE deliveries d
+             SET state = CASE WHEN x.attempts >= (SELECT max(l.attempts) FROM unnest($1::text[], $2::int4[])
+                                                  AS l (handler, attempts) WHERE l.handler = x.handler)
+                              THEN 'dead' ELSE 'ready' END,
+                 run_at = now(), last_error = 'lease expired', lease_token = NULL, lease_until = NULL
+             FROM expired x WHERE d.event_id = x.event_id AND d.handler = x.handler
+             RETURNING d.event_id, d.handler, d.attempts, x.lease_until, d.state
+         ),
+         written AS (
+             INSERT INTO attempts (event_id, handler, attempt, started_at, duration_ms, outcome, detail)
+             SELECT event_id, handler, attempts, lease_until, 0, 'lost', 'lease expired' FROM ended
+         )
+         SELECT state FROM ended",
+    )
+    .bind(limits.iter().map(|l| &*l.handler).bind_iter())
+    .bind(
+        limits
+            .iter()
+            .map(|l| i32::try_from(l.attempts).unwrap_or(i32::MAX))
+            .bind_iter(),
+    )
+    .bind(i64::from(limit))
+    .fetch_all(db)
+    .await?;
+    let dead = states.iter().filter(|state| *state == "dead").count() as u64;
+    Ok(Swept {
+        ready: states.len() as u64 - dead,
+        dead,
+    })
+}
+
+fn stored(row: &PgRow) -> sqlx::Result<StoredEvent> {
+    Ok(StoredEvent {
+        id: row.try_get(0)?,
+        provider: Arc::from(row.try_get::<&str, _>(1)?),
+        provider_event_id: row.try_get(2)?,
+        event_type: row.try_get(3)?,
+        content_type: row.try_get(4)?,
+        body_sha256: row.try_get::<&[u8], _>(5)?.try_into().unwrap_or_default(),
+        ordering_key: row.try_get(6)?,
+        occurred_at: row.try_get::<Option<time::Instant>, _>(7)?.map(|at| at.0),
+        created_at: row.try_get::<time::Instant, _>(8)?.0,
+        headers: row.try_get(9)?,
+        payload: Bytes::from(row.try_get::<Vec<u8>, _>(10)?),
+    })
+}

@@ -1,0 +1,247 @@
+//! Connections, migrations, and what the errors of PostgreSQL mean to us.
+
+use std::{
+    fmt,
+    str::FromStr as _,
+    time::{Duration, Instant},
+};
+
+use futures_util::future::BoxFuture;
+use sqlx::{
+    AssertSqlSafe, ConnectOptions as _, Connection as _, Executor as _, PgConnection, PgPool,
+    migrate::Migrator,
+    postgres::{PgConnectOptions, PgPoolOptions},
+};
+use tokio::time::{error::Elapsed, sleep, timeout};
+
+use super::super::StoreError;
+
+static MIGRATIONS: Migrator = sqlx::migrate!("migrations/postgres");
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The server is to end a slow statement itself; past this much more the connection is given up.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// A connection that rested for longer is asked whether it lives, so that the first request after a restart of the
+/// server is not turned away.
+const REST: Duration = Duration::from_secs(2);
+
+/// Reads for people may count millions of rows.
+const READ_TIMEOUT_SECONDS: u32 = 60;
+
+const BACKOFF_FIRST: Duration = Duration::from_millis(50);
+const BACKOFF_LAST: Duration = Duration::from_secs(1);
+
+/// Nothing of the hot statements may depend on statistics: a work list that was empty at the last ANALYZE makes the
+/// planner scan and hash a growing heap of dead rows. Every join of ours is a look-up by key.
+pub(super) const PINNED: &str = "SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off;
+     SET enable_material = off; SET enable_bitmapscan = off; SET plan_cache_mode = force_generic_plan; SET jit = off;";
+
+/// For what may be lost in a crash of the server, because a lease ends the same.
+pub(super) const PINNED_ASYNC: &str = "SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off;
+     SET enable_material = off; SET enable_bitmapscan = off; SET plan_cache_mode = force_generic_plan; SET jit = off;
+     SET synchronous_commit = off;";
+
+pub(super) fn options(url: &str) -> Result<PgConnectOptions, StoreError> {
+    // The error of the parser can quote the URL, and with it the password.
+    PgConnectOptions::from_str(url)
+        .map(PgConnectOptions::disable_statement_logging)
+        .map_err(|_| StoreError::Refused("the store's URL is not one of PostgreSQL".to_owned()))
+}
+
+/// Brings the schema up to date, or checks that it is.
+pub(super) async fn migrate(options: &PgConnectOptions, migrate: bool) -> Result<(), StoreError> {
+    let refused = |error: &dyn fmt::Display| StoreError::Refused(format!("the schema: {error}"));
+    let unavailable = |error: &dyn fmt::Display| StoreError::Unavailable(error.to_string());
+    let options = options.clone().application_name("cerca migrate");
+    let mut db = timeout(CONNECT_TIMEOUT, options.connect())
+        .await
+        .map_err(|error| unavailable(&error))?
+        .map_err(|error| unavailable(&error))?;
+    if migrate {
+        MIGRATIONS
+            .run_direct(None, &mut db, false)
+            .await
+            .map_err(|e| refused(&e))?;
+    } else {
+        let newest: Option<i64> = sqlx::query_scalar("SELECT max(version) FROM _sqlx_migrations WHERE success")
+            .fetch_one(&mut db)
+            .await
+            .map_err(|_| refused(&"the database has no tables of ours yet; run `cerca migrate`"))?;
+        if newest < MIGRATIONS.iter().map(|migration| migration.version).max() {
+            return Err(refused(&"the database is older than this program; run `cerca migrate`"));
+        }
+    }
+    db.close().await.map_err(|error| unavailable(&error))
+}
+
+/// The connections for people.
+pub(super) fn readers(options: &PgConnectOptions) -> PgPool {
+    PgPoolOptions::new()
+        .max_connections(4)
+        .acquire_timeout(CONNECT_TIMEOUT)
+        .after_connect(|db, _| {
+            Box::pin(async move {
+                let set = format!("SET statement_timeout = '{READ_TIMEOUT_SECONDS}s'; SET jit = off");
+                db.execute(sqlx::raw_sql(AssertSqlSafe(set))).await.map(drop)
+            })
+        })
+        .connect_lazy_with(options.clone().application_name("cerca read"))
+}
+
+pub(super) fn read_error(error: &sqlx::Error) -> StoreError {
+    StoreError::Unavailable(error.to_string())
+}
+
+/// What to do about an error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// The values are refused, and would be again.
+    Data,
+    /// A deadlock or a serialization failure; the same again may pass.
+    Again,
+    /// The statement failed for another reason.
+    Statement,
+    /// The connection is gone, or of no use any more; the outcome may be unknown.
+    Connection,
+}
+
+pub(super) fn fault(error: &sqlx::Error) -> Fault {
+    let sqlx::Error::Database(error) = error else {
+        return match error {
+            sqlx::Error::Encode(_) => Fault::Data,
+            _ => Fault::Connection,
+        };
+    };
+    let code = error.code().unwrap_or_default();
+    match &*code {
+        "40001" | "40P01" => Fault::Again,
+        // A standby that was the primary until now.
+        "25006" => Fault::Connection,
+        // Asked to end: by a timeout of ours, or by a person.
+        "57014" => Fault::Statement,
+        code => match code.get(..2).unwrap_or_default() {
+            "21" | "22" | "23" | "54" => Fault::Data,
+            "08" | "53" | "57" | "58" | "XX" => Fault::Connection,
+            _ => Fault::Statement,
+        },
+    }
+}
+
+/// A failure, judged.
+#[derive(Debug)]
+pub(super) struct Failed {
+    pub(super) fault: Fault,
+    pub(super) error: StoreError,
+}
+
+/// One task's connection, made anew when it breaks.
+pub(super) struct Link {
+    options: PgConnectOptions,
+    setup: String,
+    limit: Duration,
+    connection: Option<PgConnection>,
+    used: Instant,
+    backoff: Duration,
+}
+
+impl Link {
+    pub(super) fn new(options: &PgConnectOptions, name: &str, setup: &str, limit: Duration) -> Self {
+        let millis = limit.as_millis();
+        Self {
+            options: options.clone().application_name(&format!("cerca {name}")),
+            setup: format!("{setup} SET statement_timeout = {millis}; SET idle_in_transaction_session_timeout = '60s'"),
+            limit: limit + GRACE,
+            connection: None,
+            used: Instant::now(),
+            backoff: BACKOFF_FIRST,
+        }
+    }
+
+    /// The connection, alive as far as one can tell.
+    pub(super) async fn get(&mut self) -> Result<&mut PgConnection, Failed> {
+        if let Some(connection) = &mut self.connection
+            && self.used.elapsed() > REST
+            && !matches!(timeout(CONNECT_TIMEOUT, connection.ping()).await, Ok(Ok(())))
+        {
+            self.connection = None;
+        }
+        self.used = Instant::now();
+        if self.connection.is_none() {
+            let made = timeout(CONNECT_TIMEOUT, async {
+                let mut made = self.options.connect().await?;
+                made.execute(sqlx::raw_sql(AssertSqlSafe(self.setup.clone()))).await?;
+                Ok(made)
+            });
+            self.connection = Some(Self::judge(made.await)?);
+            self.backoff = BACKOFF_FIRST;
+        }
+        self.connection.as_mut().ok_or_else(|| Failed {
+            fault: Fault::Connection,
+            error: StoreError::Closed,
+        })
+    }
+
+    /// How long one use of the connection may take.
+    pub(super) fn limit(&self) -> Duration {
+        self.limit
+    }
+
+    /// Judges the end of a use of the connection, and gives the connection up if it is of no use any more.
+    pub(super) fn end<T>(&mut self, result: Result<sqlx::Result<T>, Elapsed>) -> Result<T, Failed> {
+        self.used = Instant::now();
+        let result = Self::judge(result);
+        if let Err(failed) = &result
+            && failed.fault == Fault::Connection
+        {
+            self.connection = None;
+        }
+        result
+    }
+
+    pub(super) fn cut(&mut self) {
+        self.connection = None;
+    }
+
+    /// Runs one piece of work that owns what it needs.
+    pub(super) async fn run<T>(
+        &mut self,
+        work: impl for<'c> FnOnce(&'c mut PgConnection) -> BoxFuture<'c, sqlx::Result<T>>,
+    ) -> Result<T, Failed> {
+        let limit = self.limit;
+        let result = timeout(limit, work(self.get().await?)).await;
+        let result = self.end(result);
+        if result.is_err() && self.connection.as_ref().is_some_and(|c| c.is_in_transaction()) {
+            self.connection = None;
+        }
+        result
+    }
+
+    /// Waits before the next try: longer each time, and not in step with others.
+    pub(super) async fn back_off(&mut self) {
+        sleep(self.backoff.mul_f64(0.5 + rand::random::<f64>() / 2.0)).await;
+        self.backoff = (self.backoff * 2).min(BACKOFF_LAST);
+    }
+
+    fn judge<T>(result: Result<sqlx::Result<T>, Elapsed>) -> Result<T, Failed> {
+        let error = match result {
+            Ok(Ok(value)) => return Ok(value),
+            Ok(Err(error)) => error,
+            Err(_) => {
+                return Err(Failed {
+                    fault: Fault::Connection,
+                    error: StoreError::Unavailable("the database did not answer in time".to_owned()),
+                });
+            }
+        };
+        let fault = fault(&error);
+        Err(Failed {
+            fault,
+            error: match fault {
+                Fault::Data => StoreError::Refused(error.to_string()),
+                _ => StoreError::Unavailable(error.to_string()),
+            },
+        })
+    }
+}

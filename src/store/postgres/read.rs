@@ -1,0 +1,278 @@
+//! Reads for people, on a pool of their own.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use jiff::Timestamp;
+use sqlx::{PgPool, Postgres, QueryBuilder, Row as _, postgres::PgRow};
+
+use super::{
+    super::{
+        EventDetail, EventFilter, HandlerStats, Page, Stats, StoreError,
+        assemble::{Head, Parts, assemble},
+        filter::{Bounds, Search, Wanted, period, select},
+    },
+    connect::read_error,
+    time,
+};
+use crate::domain::{Attempt, AttemptOutcome, Delivery, DeliveryState};
+
+type Read<T> = Result<T, StoreError>;
+
+pub(super) async fn events(db: &PgPool, filter: &EventFilter, cursor: Option<i64>, limit: u32) -> Read<Page> {
+    let limit = limit.max(1);
+    let mut ids = ids(db, filter, cursor, limit.saturating_add(1)).await?;
+    let has_more = ids.len() > limit as usize;
+    ids.truncate(limit as usize);
+    let next = ids.last().copied().filter(|_| has_more);
+    let events = details(db, &ids)
+        .await?
+        .into_iter()
+        .map(|detail| detail.event)
+        .collect();
+    Ok(Page { events, next })
+}
+
+/// Ids of the events that match, newest first.
+pub(super) async fn ids(db: &PgPool, filter: &EventFilter, cursor: Option<i64>, limit: u32) -> Read<Vec<i64>> {
+    let bounds = bounds(db, filter).await?;
+    select(Wanted::Ids { limit }, filter, cursor, bounds, bind_time)
+        .build_query_scalar()
+        .fetch_all(db)
+        .await
+        .map_err(|error| read_error(&error))
+}
+
+pub(super) async fn count(db: &PgPool, filter: &EventFilter) -> Read<u64> {
+    let bounds = bounds(db, filter).await?;
+    let count: i64 = select(Wanted::Count, filter, None, bounds, bind_time)
+        .build_query_scalar()
+        .fetch_one(db)
+        .await
+        .map_err(|error| read_error(&error))?;
+    Ok(count.unsigned_abs())
+}
+
+pub(super) async fn id(db: &PgPool, provider: &str, provider_event_id: &str) -> Read<Option<i64>> {
+    sqlx::query_scalar("SELECT id FROM webhook_events WHERE provider = $1 AND provider_event_id = $2")
+        .bind(provider)
+        .bind(provider_event_id)
+        .fetch_optional(db)
+        .await
+        .map_err(|error| read_error(&error))
+}
+
+pub(super) async fn event(db: &PgPool, provider: &str, provider_event_id: &str) -> Read<Option<EventDetail>> {
+    match id(db, provider, provider_event_id).await? {
+        Some(id) => Ok(details(db, &[id]).await?.pop()),
+        None => Ok(None),
+    }
+}
+
+pub(super) async fn payload(
+    db: &PgPool,
+    provider: &str,
+    provider_event_id: &str,
+) -> Read<Option<(Option<String>, Option<Bytes>)>> {
+    let row: Option<(Option<String>, Option<Vec<u8>>)> = sqlx::query_as(
+        "SELECT content_type, payload FROM webhook_events WHERE provider = $1 AND provider_event_id = $2",
+    )
+    .bind(provider)
+    .bind(provider_event_id)
+    .fetch_optional(db)
+    .await
+    .map_err(|error| read_error(&error))?;
+    Ok(row.map(|(content_type, bytes)| (content_type, bytes.map(Bytes::from))))
+}
+
+pub(super) async fn stats(db: &PgPool) -> Read<Stats> {
+    read_stats(db).await.map_err(|error| read_error(&error))
+}
+
+async fn read_stats(db: &PgPool) -> sqlx::Result<Stats> {
+    let providers: Vec<(String, i64)> =
+        sqlx::query_as("SELECT provider, count(*) FROM webhook_events GROUP BY provider ORDER BY provider")
+            .fetch_all(db)
+            .await?;
+    let counts: (i64, i64, i64, i64, i64) = sqlx::query_as(
+        "SELECT (SELECT count(DISTINCT event_id) FROM deliveries WHERE state IN ('ready', 'claimed', 'blocked')),
+                (SELECT count(DISTINCT event_id) FROM deliveries d WHERE state = 'dead'
+                 AND NOT EXISTS (SELECT 1 FROM deliveries o WHERE o.event_id = d.event_id
+                                 AND o.state IN ('ready', 'claimed', 'blocked'))),
+                (SELECT count(*) FROM webhook_events e WHERE routes = ''
+                 AND NOT EXISTS (SELECT 1 FROM deliveries d WHERE d.event_id = e.id)
+                 AND NOT EXISTS (SELECT 1 FROM attempts a WHERE a.event_id = e.id)),
+                (SELECT count(DISTINCT event_id) FROM deliveries d WHERE state = 'discarded'
+                 AND NOT EXISTS (SELECT 1 FROM deliveries o WHERE o.event_id = d.event_id
+                                 AND o.state <> 'discarded')),
+                (SELECT coalesce(sum(seen), 0)::bigint FROM conflicts)",
+    )
+    .fetch_one(db)
+    .await?;
+    let handlers = sqlx::query(
+        "SELECT handler, count(*) FILTER (WHERE state = 'ready'), count(*) FILTER (WHERE state = 'claimed'),
+                count(*) FILTER (WHERE state = 'blocked'), count(*) FILTER (WHERE state = 'dead'),
+                (extract(epoch FROM now() - min(run_at) FILTER (WHERE state = 'ready' AND run_at <= now()))
+                 * 1000000)::bigint
+         FROM deliveries WHERE handler <> '*' GROUP BY handler ORDER BY handler",
+    )
+    .fetch_all(db)
+    .await?;
+    Ok(Stats {
+        events: providers.iter().map(|(_, n)| n.unsigned_abs()).sum(),
+        pending: counts.0.unsigned_abs(),
+        failed: counts.1.unsigned_abs(),
+        unrouted: counts.2.unsigned_abs(),
+        discarded: counts.3.unsigned_abs(),
+        conflicts: counts.4.unsigned_abs(),
+        handlers: handlers
+            .iter()
+            .map(|row| {
+                Ok(HandlerStats {
+                    handler: row.try_get(0)?,
+                    ready: number(row, 1)?,
+                    claimed: number(row, 2)?,
+                    blocked: number(row, 3)?,
+                    dead: number(row, 4)?,
+                    oldest_due: row
+                        .try_get::<Option<i64>, _>(5)?
+                        .map(|age| Duration::from_micros(age.unsigned_abs())),
+                })
+            })
+            .collect::<sqlx::Result<_>>()?,
+        providers: providers
+            .into_iter()
+            .map(|(name, n)| (name, n.unsigned_abs()))
+            .collect(),
+    })
+}
+
+/// The ids between which a filter's period lies.
+async fn bounds(db: &PgPool, filter: &EventFilter) -> Read<Bounds> {
+    let (since, until) = period(filter);
+    Ok(Bounds {
+        low: first_id_at(db, since).await?,
+        high: first_id_at(db, until).await?,
+    })
+}
+
+async fn first_id_at(db: &PgPool, at: Option<i64>) -> Read<Option<i64>> {
+    let Some(at) = at else { return Ok(None) };
+    search(db, at).await.map(Some).map_err(|error| read_error(&error))
+}
+
+async fn search(db: &PgPool, at: i64) -> sqlx::Result<i64> {
+    let (low, high) = sqlx::query_as("SELECT coalesce(min(id), 0), coalesce(max(id), 0) + 1 FROM webhook_events")
+        .fetch_one(db)
+        .await?;
+    let mut search = Search { low, high, at };
+    while let Some((low, high)) = search.probe() {
+        let found: Option<(i64, time::Instant)> =
+            sqlx::query_as("SELECT id, created_at FROM webhook_events WHERE id >= $1 AND id < $2 ORDER BY id LIMIT 1")
+                .bind(low)
+                .bind(high)
+                .fetch_optional(db)
+                .await?;
+        search.learn(found.map(|(id, at)| (id, at.0.as_microsecond())));
+    }
+    Ok(search.low)
+}
+
+async fn details(db: &PgPool, ids: &[i64]) -> Read<Vec<EventDetail>> {
+    if ids.is_empty() {
+        return Ok(Vec::new());
+    }
+    let (heads, parts) = rows(db, ids).await.map_err(|error| read_error(&error))?;
+    Ok(assemble(heads, parts))
+}
+
+async fn rows(db: &PgPool, ids: &[i64]) -> sqlx::Result<(Vec<Head>, Parts)> {
+    // One transaction, so that the four tables agree.
+    let mut db = db.begin_with("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await?;
+    let heads = sqlx::query(
+        "SELECT id, provider, provider_event_id, event_type, content_type, size, body_sha256, ordering_key,
+                    occurred_at, created_at, routes
+             FROM webhook_events WHERE id = ANY ($1) ORDER BY id DESC",
+    )
+    .bind(ids)
+    .fetch_all(&mut *db)
+    .await?;
+    let deliveries = sqlx::query(
+        "SELECT event_id, handler, state, attempts, run_at, last_error
+             FROM deliveries WHERE event_id = ANY ($1)",
+    )
+    .bind(ids)
+    .fetch_all(&mut *db)
+    .await?;
+    let attempts = sqlx::query(
+        "SELECT event_id, handler, attempt, started_at, duration_ms, outcome, detail
+             FROM attempts WHERE event_id = ANY ($1) ORDER BY written_at, started_at",
+    )
+    .bind(ids)
+    .fetch_all(&mut *db)
+    .await?;
+    let conflicts: Vec<(i64, i64)> = sqlx::query_as(
+        "SELECT event_id, sum(seen)::bigint FROM conflicts
+             WHERE event_id = ANY ($1) GROUP BY event_id",
+    )
+    .bind(ids)
+    .fetch_all(&mut *db)
+    .await?;
+    db.commit().await?;
+    let parts = Parts {
+        deliveries: deliveries.iter().map(delivery).collect::<sqlx::Result<_>>()?,
+        attempts: attempts.iter().map(attempt).collect::<sqlx::Result<_>>()?,
+        conflicts: conflicts.into_iter().map(|(id, n)| (id, n.unsigned_abs())).collect(),
+    };
+    Ok((heads.iter().map(head).collect::<sqlx::Result<_>>()?, parts))
+}
+
+fn head(row: &PgRow) -> sqlx::Result<Head> {
+    Ok(Head {
+        id: row.try_get(0)?,
+        provider: row.try_get(1)?,
+        provider_event_id: row.try_get(2)?,
+        event_type: row.try_get(3)?,
+        content_type: row.try_get(4)?,
+        size: u64::from(row.try_get::<i32, _>(5)?.unsigned_abs()),
+        body_sha256: row.try_get::<&[u8], _>(6)?.try_into().unwrap_or_default(),
+        ordering_key: row.try_get(7)?,
+        occurred_at: row.try_get::<Option<time::Instant>, _>(8)?.map(|at| at.0),
+        created_at: row.try_get::<time::Instant, _>(9)?.0,
+        routes: row.try_get(10)?,
+    })
+}
+
+fn delivery(row: &PgRow) -> sqlx::Result<(i64, Delivery)> {
+    let state = DeliveryState::parse(row.try_get(2)?).unwrap_or(DeliveryState::Ready);
+    let delivery = Delivery {
+        handler: row.try_get(1)?,
+        state,
+        attempts: row.try_get::<i32, _>(3)?.unsigned_abs(),
+        run_at: (state == DeliveryState::Ready)
+            .then(|| row.try_get::<time::Instant, _>(4).map(|at| at.0))
+            .transpose()?,
+        last_error: row.try_get(5)?,
+    };
+    Ok((row.try_get(0)?, delivery))
+}
+
+fn attempt(row: &PgRow) -> sqlx::Result<(i64, Attempt)> {
+    let attempt = Attempt {
+        handler: row.try_get(1)?,
+        attempt: row.try_get::<i32, _>(2)?.unsigned_abs(),
+        started_at: row.try_get::<time::Instant, _>(3)?.0,
+        duration_ms: number(row, 4)?,
+        outcome: AttemptOutcome::parse(row.try_get(5)?).unwrap_or(AttemptOutcome::Lost),
+        detail: row.try_get(6)?,
+    };
+    Ok((row.try_get(0)?, attempt))
+}
+
+fn number(row: &PgRow, column: usize) -> sqlx::Result<u64> {
+    Ok(row.try_get::<i64, _>(column)?.unsigned_abs())
+}
+
+fn bind_time(sql: &mut QueryBuilder<Postgres>, at: Timestamp) {
+    sql.push_bind(time::Instant(at));
+}
