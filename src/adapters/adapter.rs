@@ -130,8 +130,15 @@ impl Adapter {
             toml::from_str(&self.source).map_err(|error| error.to_string())?;
         let signature = &named_header(signature);
         if let Some(toml::Value::Array(rules)) = table.get_mut("signature") {
-            for rule in rules.iter_mut().filter_map(toml::Value::as_table_mut) {
-                rule.extend(signature.clone());
+            let all_tokens = rules.iter().all(proves_by_token);
+            for rule in rules {
+                let skip = !all_tokens && proves_by_token(rule);
+                let fields = signature
+                    .iter()
+                    .filter(|(key, _)| !skip || !SIGNING_KEYS.contains(&key.as_str()));
+                if let Some(rule) = rule.as_table_mut() {
+                    rule.extend(fields.map(|(key, value)| (key.clone(), value.clone())));
+                }
             }
         } else if !signature.is_empty() {
             let rule = toml::Value::Table(signature.clone());
@@ -241,6 +248,15 @@ fn named_header(signature: &toml::Table) -> toml::Table {
         signature.insert("source".into(), source.into());
     }
     signature
+}
+
+/// Keys that only a scheme with a message has.
+const SIGNING_KEYS: [&str; 4] = ["message", "key", "encoding", "tolerance"];
+
+/// Whether a rule compares the secret itself, so that overrides of [`SIGNING_KEYS`] are not meant for it.
+fn proves_by_token(rule: &toml::Value) -> bool {
+    let scheme = rule.get("scheme").and_then(toml::Value::as_str);
+    matches!(scheme, Some("token" | "basic"))
 }
 
 fn read(source: &str, file: &str) -> Result<Manifest, AdapterError> {

@@ -7,6 +7,7 @@ use super::{
     expr::Expr,
     provider::ProviderSpec,
     rules::{Rules, Scheme},
+    template::{Operand, Test},
 };
 
 /// Warnings about an adapter, for `providers check`.
@@ -90,6 +91,19 @@ pub(crate) fn provider(spec: &ProviderSpec, adapter: &Adapter, rules: &Rules) ->
             warnings.push(format!(
                 "secret {number} does not look like one of {}: expected {shape}",
                 adapter.title()
+            ));
+        }
+    }
+    let conditions = rules
+        .handshakes
+        .iter()
+        .flat_map(|handshake| handshake.when.iter().chain(&handshake.require));
+    for condition in conditions {
+        if let Test::Equals(Operand::Config(name)) = &condition.test
+            && !spec.options.contains_key(name)
+        {
+            warnings.push(format!(
+                "the option `{name}` is not set, so the sender's ownership challenge is refused"
             ));
         }
     }

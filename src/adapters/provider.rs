@@ -113,7 +113,10 @@ impl Provider {
         if let Some(text) = &spec.tolerance {
             let tolerance =
                 tolerance(text).map_err(|problem| setting(&spec, "tolerance", problem))?;
-            set_tolerance(&mut rules, tolerance);
+            if !set_tolerance(&mut rules, tolerance) && tolerance.is_some() {
+                let problem = "no signature of the adapter signs a time".to_owned();
+                return Err(setting(&spec, "tolerance", problem));
+            }
         }
         let keys = make_keys(&spec, &rules, &counts)?;
         let warnings = lint::provider(&spec, adapter, &rules);
@@ -142,6 +145,12 @@ impl Provider {
     #[must_use]
     pub fn response(&self) -> &Answer {
         &self.rules.response
+    }
+
+    /// The name of a signature rule, by the index in [`crate::ingest::Verified`].
+    #[must_use]
+    pub fn signature_name(&self, index: usize) -> Option<&str> {
+        Some(&self.rules.signatures.get(index)?.name)
     }
 
     /// Whether requests are verified at all.
@@ -216,12 +225,16 @@ fn accepted(spec: &ProviderSpec, rules: &Rules) -> Result<Vec<bool>, ProviderErr
         .collect())
 }
 
-fn set_tolerance(rules: &mut Rules, tolerance: Option<i64>) {
+/// Sets the tolerance of all rules that sign a time; false where there is none.
+fn set_tolerance(rules: &mut Rules, tolerance: Option<i64>) -> bool {
+    let mut any = false;
     for rule in &mut rules.signatures {
         if rule.timestamp.is_some() || rule.captures_time() {
             rule.tolerance = tolerance;
+            any = true;
         }
     }
+    any
 }
 
 /// Makes the keys. A secret must suit at least one rule that counts: an adapter may hold rules of different kinds of

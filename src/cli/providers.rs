@@ -130,7 +130,7 @@ fn check(context: &Context, only: Option<&str>) -> anyhow::Result<ExitCode> {
     }
     let wanted = |name: &str| only.is_none_or(|only| only == name);
     let (mut wrong, mut notes, mut checked) = (0, 0, 0);
-    let mut report = |kind: &str, color, place: &str, text: &str| {
+    let report = |kind: &str, color, place: &str, text: &str| {
         if out.json {
             return out.object(&json!({ "kind": kind, "place": place, "message": text }));
         }

@@ -54,7 +54,12 @@ fn vectors(context: &Context, file: &Path) -> anyhow::Result<ExitCode> {
     let mut unmet = 0;
     for result in &results {
         unmet += usize::from(!result.ok());
-        context.out.object(result)?;
+        let mut object = serde_json::to_value(result)?;
+        // Always there, so that a reader need not ask first.
+        if let Some(fields) = object.as_object_mut() {
+            fields.entry("reason").or_insert(serde_json::Value::Null);
+        }
+        context.out.object(&object)?;
     }
     if unmet > 0 {
         complain(&format!("{unmet} of {} vectors are not met", results.len()));

@@ -44,10 +44,12 @@ pub use settings::{Settings, SettingsError};
 
 use error::Problem;
 
-/// The routes of the public server.
-fn public_routes(config: &mut ServiceConfig) {
+/// The routes of the public server; the first only where it takes webhooks.
+fn public_routes(config: &mut ServiceConfig, webhooks: bool) {
+    if webhooks {
+        config.service(web::resource("/webhooks/{provider:[^/]+}{slash:/?}").to(receive::receive));
+    }
     config
-        .service(web::resource("/webhooks/{provider:[^/]+}{slash:/?}").to(receive::receive))
         .service(get("/healthz", health::live))
         .service(get("/readyz", health::ready))
         .default_service(web::to(nowhere));
@@ -111,15 +113,15 @@ pub struct Running {
 }
 
 impl Running {
-    /// Resolves when both servers have stopped and every request in flight is answered (or its time is up).
+    /// Resolves when both servers have stopped and every request in flight is answered (or its time is up), or as soon
+    /// as one fails.
     ///
     /// # Errors
     /// What made a server stop before it was told to.
     pub async fn stopped(self) -> io::Result<()> {
-        for server in self.servers {
-            server.await.map_err(io::Error::other)??;
-        }
-        Ok(())
+        let [public, admin] = self.servers;
+        let ended = |server: JoinHandle<io::Result<()>>| async { server.await.map_err(io::Error::other)? };
+        tokio::try_join!(ended(public), ended(admin)).map(|_| ())
     }
 }
 
@@ -154,7 +156,7 @@ pub fn start(settings: Settings, services: Services, shutdown: CancellationToken
                 connections::note(&request);
                 service.call(request)
             })
-            .configure(public_routes)
+            .configure(|config| public_routes(config, settings.webhooks))
     })
     .on_connect(move |io, data| connections.opened(io, data))
     .workers(workers)

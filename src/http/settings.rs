@@ -10,6 +10,8 @@ use secrecy::{ExposeSecret as _, SecretString};
 pub struct Settings {
     /// Where senders call. Default `127.0.0.1:8080`; port 0 takes a free one.
     pub listen: SocketAddr,
+    /// Whether the public server takes webhooks; where not, as on a pure worker, it answers health only. Default true.
+    pub webhooks: bool,
     /// Where people and metrics call. Default `127.0.0.1:8081`.
     pub admin_listen: SocketAddr,
     /// Bearer token of everything on the admin listener; `None` only on loopback.
@@ -38,6 +40,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             listen: SocketAddr::from(([127, 0, 0, 1], 8080)),
+            webhooks: true,
             admin_listen: SocketAddr::from(([127, 0, 0, 1], 8081)),
             admin_token: None,
             body_timeout: Duration::from_secs(10),

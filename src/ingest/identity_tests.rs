@@ -17,10 +17,10 @@ static REGISTRY: LazyLock<Registry> = LazyLock::new(|| Registry::embedded().unwr
 
 /// The unique ids that an unverified request gives.
 fn ids(adapter: &str, content_type: (&str, &[u8]), body: &str) -> Vec<String> {
-    ids_at(now(), adapter, content_type, body)
+    ids_at(now(), adapter, &[content_type], body)
 }
 
-fn ids_at(now: Timestamp, adapter: &str, content_type: (&str, &[u8]), body: &str) -> Vec<String> {
+fn ids_at(now: Timestamp, adapter: &str, headers: &[(&str, &[u8])], body: &str) -> Vec<String> {
     let spec = ProviderSpec {
         name: adapter.into(),
         verify: Some("none".into()),
@@ -28,7 +28,7 @@ fn ids_at(now: Timestamp, adapter: &str, content_type: (&str, &[u8]), body: &str
         ..ProviderSpec::default()
     };
     let provider = Provider::new(spec, &REGISTRY).unwrap();
-    let headers = HeaderList::new(vec![content_type]);
+    let headers = HeaderList::new(headers.to_vec());
     let request = RawRequest {
         method: "POST",
         url: "https://hooks.example.com/webhooks/p",
@@ -173,6 +173,27 @@ fn a_ping_that_says_nothing_is_never_a_duplicate() {
     let later = now() + SignedDuration::from_micros(1);
     assert_ne!(
         ids("dropbox", JSON, body),
-        ids_at(later, "dropbox", JSON, body)
+        ids_at(later, "dropbox", &[JSON], body)
     );
+}
+
+#[test]
+fn one_action_may_be_several_events() {
+    let shopify = |topic: &[u8], body: &str| {
+        let headers: [(&str, &[u8]); 3] = [
+            JSON,
+            ("x-shopify-event-id", b"e"),
+            ("x-shopify-topic", topic),
+        ];
+        ids_at(now(), "shopify", &headers, body)
+    };
+    let created = shopify(b"orders/create", r#"{"id":1}"#);
+    assert_eq!(created, shopify(b"orders/create", r#"{"id":1}"#));
+    assert_ne!(created, shopify(b"orders/paid", r#"{"id":1}"#));
+    assert_ne!(created, shopify(b"orders/create", r#"{"id":2}"#));
+    let gitlab = |body: &str| {
+        let uuid: (&str, &[u8]) = ("x-gitlab-event-uuid", b"u");
+        ids_at(now(), "gitlab", &[JSON, uuid], body)
+    };
+    assert_ne!(gitlab(r#"{"a":1}"#), gitlab(r#"{"a":2}"#));
 }

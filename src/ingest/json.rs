@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use super::json_text::{hex4, unescape};
+use super::json_text::{hex4, plain, unescape};
 use crate::adapters::Wanted;
 
 /// Deepest nesting that is read. No sender comes near; a bomb does.
@@ -158,13 +158,14 @@ impl<'a> Scanner<'a> {
 
     /// Passes over one value of any depth, without recursion. `depth` is how deep it lies itself.
     fn skip(&mut self, depth: usize) -> Result<(), JsonError> {
+        self.space();
+        if !matches!(self.peek(), Some(b'{' | b'[')) {
+            return self.scalar();
+        }
         let mut open = OpenBrackets::default();
         loop {
             self.space();
             match self.peek() {
-                Some(b'"') => {
-                    self.string()?;
-                }
                 Some(bracket @ (b'{' | b'[')) => {
                     let object = bracket == b'{';
                     self.at += 1;
@@ -180,11 +181,7 @@ impl<'a> Scanner<'a> {
                         continue;
                     }
                 }
-                Some(b'-' | b'0'..=b'9') => self.number()?,
-                Some(b't') => self.literal(b"true")?,
-                Some(b'f') => self.literal(b"false")?,
-                Some(b'n') => self.literal(b"null")?,
-                _ => return self.fail("expected a value"),
+                _ => self.scalar()?,
             }
             loop {
                 let Some(object) = open.last() else {
@@ -208,6 +205,18 @@ impl<'a> Scanner<'a> {
         }
     }
 
+    /// Reads a string, number or literal.
+    fn scalar(&mut self) -> Result<(), JsonError> {
+        match self.peek() {
+            Some(b'"') => self.string().map(|_| ()),
+            Some(b'-' | b'0'..=b'9') => self.number(),
+            Some(b't') => self.literal(b"true"),
+            Some(b'f') => self.literal(b"false"),
+            Some(b'n') => self.literal(b"null"),
+            _ => self.fail("expected a value"),
+        }
+    }
+
     /// Reads `"key" :` and gives the range between the quotes.
     fn key(&mut self) -> Result<Range<usize>, JsonError> {
         if self.peek() != Some(b'"') {
@@ -224,26 +233,27 @@ impl<'a> Scanner<'a> {
         self.at += 1;
         let start = self.at;
         loop {
+            self.at += plain(&self.text[self.at..]);
             match self.peek() {
                 Some(b'"') => {
                     self.at += 1;
                     return Ok(start..self.at - 1);
                 }
-                Some(b'\\') => {
-                    self.at += 1;
-                    match self.peek() {
-                        Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => {
-                            self.at += 1
-                        }
-                        Some(b'u') if hex4(&self.text[self.at + 1..]).is_some() => self.at += 5,
-                        _ => return self.fail("invalid escape"),
-                    }
-                }
-                Some(0..0x20) => return self.fail("control character in a string"),
-                Some(_) => self.at += 1,
+                Some(b'\\') => self.escape()?,
+                Some(_) => return self.fail("control character in a string"),
                 None => return self.fail("string without an end"),
             }
         }
+    }
+
+    fn escape(&mut self) -> Result<(), JsonError> {
+        self.at += 1;
+        match self.peek() {
+            Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => self.at += 1,
+            Some(b'u') if hex4(&self.text[self.at + 1..]).is_some() => self.at += 5,
+            _ => return self.fail("invalid escape"),
+        }
+        Ok(())
     }
 
     fn number(&mut self) -> Result<(), JsonError> {

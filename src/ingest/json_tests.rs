@@ -132,3 +132,13 @@ proptest! {
         let _ = elements(text.as_bytes());
     }
 }
+
+proptest! {
+    #[test]
+    fn strings_end_where_another_parser_says(inner in prop::collection::vec(any::<u8>(), 0..40), at in 0_usize..40, special in prop::sample::select(vec![b'"', b'\\', 0x1f, 0x20, 0x7f, 0x80, 0xa2])) {
+        let mut text = [b"[\"", &inner[..], b"\",1]"].concat();
+        let at = (at + 2).min(text.len() - 1);
+        text[at] = special;
+        prop_assert_eq!(is_json(&text), known(&text));
+    }
+}

@@ -174,11 +174,15 @@ impl fmt::Display for Rejection {
 impl std::error::Error for Rejection {}
 
 #[cfg(test)]
+mod event_tests;
+#[cfg(test)]
 mod explain_tests;
 #[cfg(test)]
 mod identity_tests;
 #[cfg(test)]
 mod mutation_tests;
+#[cfg(test)]
+mod provider_tests;
 #[cfg(test)]
 mod suite_tests;
 #[cfg(test)]

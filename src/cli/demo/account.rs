@@ -70,7 +70,7 @@ impl<'a> Account<'a> {
             .line("Six senders call it. Some repeat themselves, some lie.")?;
         self.out.line("")?;
         let head = format!(
-            "{:<8} {:<25} {:<18} {:<8} {}",
+            "{:<8} {:<24} {:<18} {:<6} {}",
             "SENDER", "EVENT", "SENT", "ANSWER", "THEN"
         );
         Ok(self.out.line(self.out.paint(Color::DarkGrey, head))?)
@@ -113,21 +113,21 @@ impl<'a> Account<'a> {
             (Some((status, took)), _) => {
                 let copies = if line.act == Act::AtOnce { " once" } else { "" };
                 (
-                    format!("{status}{copies} {:.0} ms later", took.as_secs_f64() * 1000.0),
+                    format!("{status}{copies} in {:.0} ms", took.as_secs_f64() * 1000.0),
                     color_of(status.as_str()),
                 )
             }
             (None, Some(reason)) => (reason.to_owned(), Color::Red),
             (None, None) => ("known already".to_owned(), Color::DarkGrey),
         };
-        let answer = format!("{answer:<8}");
+        let answer = format!("{answer:<6}");
         let shown = if status == 200 {
             out.paint(Color::Green, &answer)
         } else {
             out.paint(Color::Red, &answer)
         };
         out.line(format!(
-            "{:<8} {:<25} {:<18} {shown} {}",
+            "{:<8} {:<24} {:<18} {shown} {}",
             line.provider,
             line.event_type,
             words(line.act),
@@ -214,11 +214,14 @@ impl<'a> Account<'a> {
             self.out
                 .paint(Color::Red, "The sums do not agree: this is a bug; please report it.")
         })?;
-        self.where_to_look()?;
         Ok(right)
     }
 
-    fn where_to_look(&self) -> anyhow::Result<()> {
+    /// Commands to go on with, for the folder of this demo.
+    pub(super) fn where_to_look(&self) -> anyhow::Result<()> {
+        if self.out.json {
+            return Ok(());
+        }
         let config = self.scene.config.display();
         let admin = self.admin;
         self.out.line("")?;
@@ -230,6 +233,7 @@ impl<'a> Account<'a> {
             format!("export CERCA_CONFIG={config}"),
             "cerca events list".to_owned(),
             "cerca events reprocess --status unrouted --handler notify".to_owned(),
+            format!("cat {}", self.scene.log.display()),
             "cerca trigger stripe --bad duplicate".to_owned(),
             "cerca trigger github push --bad tampered".to_owned(),
         ] {

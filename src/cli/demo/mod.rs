@@ -40,7 +40,8 @@ impl Demo {
         let environment = Environment::of_process();
         let scene = Scene::new(self.listen, self.admin_listen)?;
         let config = Config::parse(Some(&scene.config), scene.text.clone(), &Environment::default())?;
-        let plan = app::plan(&config, None)?;
+        let mut plan = app::plan(&config, None)?;
+        scene.log_to_file(&mut plan.routes)?;
         // The account is what people came for; the server speaks only when something is wrong.
         telemetry::log(&Log {
             format: LogFormat::Auto,
@@ -73,12 +74,15 @@ impl Demo {
                 () = stop.cancelled() => {}
             }
             let settled = account.close(&*running.store).await?;
+            if !self.once || self.keep {
+                account.where_to_look()?;
+            }
             anyhow::Ok(settled)
         };
         let right = Box::pin(played).await;
         if self.once || right.is_err() {
             stop.cancel();
-        } else if !stop.is_cancelled() {
+        } else if !stop.is_cancelled() && !context.out.json {
             context.out.line("Serving on; Ctrl-C ends the demo.").ok();
         }
         running.stopped().await?;

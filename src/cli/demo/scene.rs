@@ -4,10 +4,13 @@ use std::{
     fs,
     net::{SocketAddr, TcpListener},
     path::PathBuf,
+    sync::Arc,
 };
 
 use anyhow::Context as _;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
+
+use crate::handlers::{Action, LogHandler, Route};
 
 /// Who sends, and the form of their secrets.
 const PROVIDERS: &[(&str, Secret)] = &[
@@ -28,10 +31,15 @@ enum Secret {
 /// The name of the handler whose effects are counted.
 pub(super) const PAYMENTS: &str = "payments";
 
+/// The handler that prints.
+const NOTIFY: &str = "notify";
+
 pub(super) struct Scene {
     pub(super) folder: PathBuf,
     pub(super) config: PathBuf,
     pub(super) text: String,
+    /// What the handler of kind `log` prints.
+    pub(super) log: PathBuf,
     database: PathBuf,
 }
 
@@ -58,11 +66,21 @@ impl Scene {
         text.push_str(HANDLERS);
         fs::write(&config, &text).with_context(|| format!("cannot write {}", config.display()))?;
         Ok(Self {
+            log: folder.join("notify.log"),
             folder,
             config,
             text,
             database,
         })
+    }
+
+    /// Sends the lines of the log handler to a file, because standard output shows the account.
+    pub(super) fn log_to_file(&self, routes: &mut [Route]) -> anyhow::Result<()> {
+        let file = fs::File::create(&self.log).with_context(|| format!("cannot write {}", self.log.display()))?;
+        if let Some(route) = routes.iter_mut().find(|route| &*route.name == NOTIFY) {
+            route.action = Action::Outside(Arc::new(LogHandler::to(file)));
+        }
+        Ok(())
     }
 
     /// The table of the effects, as an application beside Cerca would have it. It has no unique column: an event that

@@ -487,3 +487,24 @@ async fn a_first_head_that_never_ends_is_408() {
     assert_eq!(client.reply().await.status, 408);
     assert!(client.is_closed().await);
 }
+
+#[tokio::test]
+async fn a_pure_worker_answers_health_only() {
+    let servers = serve_with(Settings {
+        webhooks: false,
+        ..settings()
+    });
+    assert_eq!(get(servers.public, "/readyz").await.status, 200);
+    assert_eq!(send(servers.public, webhook("acme", r#"{"id":1}"#)).await.status, 404);
+}
+
+#[tokio::test]
+async fn a_sender_can_read_its_refusal_after_sending_everything() {
+    let servers = serve();
+    let body = "y".repeat(8 << 20);
+    for (target, status) in [("/webhooks/nobody", 404), ("/webhooks/acme", 413), ("/elsewhere", 404)] {
+        let mut client = Client::connect(servers.public).await;
+        client.write(post(target, "", &body)).await;
+        assert_eq!(client.reply().await.status, status, "{target}");
+    }
+}
