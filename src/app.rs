@@ -182,7 +182,7 @@ impl Running {
     }
 }
 
-fn http_settings(config: &Config, _role: Role) -> http::Settings {
+fn http_settings(config: &Config, role: Role) -> http::Settings {
     let mut settings = http::Settings {
         listen: config.server.listen,
         admin_listen: config.admin.listen,
@@ -190,6 +190,7 @@ fn http_settings(config: &Config, _role: Role) -> http::Settings {
         body_timeout: config.server.body_timeout,
         trusted_proxies: config.server.trusted_proxies.clone(),
         shutdown_timeout: config.server.shutdown_timeout.mul_f64(0.4),
+        webhooks: role != Role::Worker,
         ..http::Settings::default()
     };
     if config.server.workers > 0 {

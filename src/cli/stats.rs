@@ -45,7 +45,8 @@ fn print(context: &Context, stats: &Stats) -> anyhow::Result<()> {
                 |age| format_duration(std::time::Duration::from_secs(age.as_secs())),
             );
             let counts = [row.ready, row.claimed, row.blocked, row.dead].map(grouped);
-            handlers.add_row([&[row.handler.clone()], &counts[..], &[oldest]].concat());
+            let [ready, claimed, blocked, dead] = counts;
+            handlers.add_row([row.handler.clone(), ready, claimed, blocked, dead, oldest]);
         }
         out.line("")?;
         out.table(&handlers)?;

@@ -28,7 +28,7 @@ pub(super) struct Trigger {
     event_type: Option<String>,
     /// Do something wrong, which must be refused; or send the same twice
     #[arg(long, value_enum)]
-    bad: Option<Wrong>,
+    bad: Option<Fault>,
     /// The server [default: where the configuration listens]
     #[arg(long)]
     url: Option<String>,
@@ -38,7 +38,7 @@ pub(super) struct Trigger {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Wrong {
+enum Fault {
     /// Signed rightly, too long ago
     Stale,
     /// Changed after it was signed
@@ -64,15 +64,15 @@ impl Trigger {
             .unwrap_or_else(|| format!("http://{}", reachable(config.server.listen)));
         let sender = Sender::new(&base)?;
         let bad = match self.bad {
-            None | Some(Wrong::Duplicate) => Bad::None,
-            Some(Wrong::Stale) => Bad::Stale,
-            Some(Wrong::Tampered) => Bad::Tampered,
-            Some(Wrong::WrongKey) => Bad::WrongKey,
+            None | Some(Fault::Duplicate) => Bad::None,
+            Some(Fault::Stale) => Bad::Stale,
+            Some(Fault::Tampered) => Bad::Tampered,
+            Some(Fault::WrongKey) => Bad::WrongKey,
         };
         let mut right = true;
         for _ in 0..self.count {
             let request = sign(&provider, &sample, bad)?;
-            let times = if self.bad == Some(Wrong::Duplicate) { 2 } else { 1 };
+            let times = if self.bad == Some(Fault::Duplicate) { 2 } else { 1 };
             for _ in 0..times {
                 let reply = sender.send(&request).await?;
                 right &= self.report(context, &base, &name, &request, &reply)?;
@@ -122,7 +122,7 @@ impl Trigger {
         reply: &Reply,
     ) -> anyhow::Result<bool> {
         let out = context.out;
-        let refused = !matches!(self.bad, None | Some(Wrong::Duplicate));
+        let refused = !matches!(self.bad, None | Some(Fault::Duplicate));
         let right = if refused {
             reply.status == 401
         } else {

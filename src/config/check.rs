@@ -196,6 +196,9 @@ impl Pass<'_> {
                 "0 would refuse everything; leave it out for no limit",
             );
         }
+        if table.rate_limit.is_some() {
+            self.warn(&at("rate_limit"), "is not enforced by this version");
+        }
         match table.verify.as_deref() {
             None => {}
             Some("none") => self.warn(&at("verify"), "anyone can send events to this provider"),

@@ -79,7 +79,7 @@ async fn once(entry: &Entry, desk: Desk) {
     match (entry.run)(desk).await {
         Ok(()) => tracing::debug!(
             job = entry.name,
-            duration_ms = started.elapsed().as_millis() as u64,
+            duration_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
             "job done"
         ),
         Err(error) => tracing::warn!(job = entry.name, %error, "job failed; it runs again at its next time"),
