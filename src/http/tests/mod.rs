@@ -2,6 +2,7 @@
 
 mod admin;
 mod public;
+mod sqlite;
 mod store;
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
@@ -14,7 +15,10 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{Providers, Running, Services, Settings, start};
-use crate::adapters::{Adapter, Provider, ProviderSpec, Registry};
+use crate::{
+    adapters::{Adapter, Provider, ProviderSpec, Registry},
+    store::Store,
+};
 
 use store::MemoryStore;
 
@@ -70,6 +74,19 @@ fn serve() -> Servers {
 }
 
 fn serve_with(settings: Settings) -> Servers {
+    let store = Arc::new(MemoryStore::default());
+    let shutdown = CancellationToken::new();
+    let running = start(settings, services(store.clone()), shutdown.clone()).unwrap();
+    Servers {
+        store,
+        public: running.public,
+        admin: running.admin,
+        running: Some(running),
+        shutdown,
+    }
+}
+
+fn services(store: Arc<dyn Store>) -> Services {
     let mut registry = Registry::default();
     registry.insert(Adapter::parse("acme", ADAPTER).unwrap());
     let provider = |name: &str, on_conflict| {
@@ -85,29 +102,18 @@ fn serve_with(settings: Settings) -> Servers {
         };
         Arc::new(Provider::new(spec, &registry).unwrap())
     };
-    let store = Arc::new(MemoryStore::default());
-    let services = Services {
-        store: store.clone(),
+    let prometheus = metrics_exporter_prometheus::PrometheusBuilder::new()
+        .build_recorder()
+        .handle();
+    Services {
+        store,
         providers: Arc::new(Providers::new([provider("acme", 200), provider("strict", 409)])),
         router: Arc::new(|_, _, event_type| match event_type {
             Some("ignored") => "".into(),
             _ => "ledger,mail".into(),
         }),
         handlers: vec!["ledger".into(), "mail".into()],
-        prometheus: Some(
-            metrics_exporter_prometheus::PrometheusBuilder::new()
-                .build_recorder()
-                .handle(),
-        ),
-    };
-    let shutdown = CancellationToken::new();
-    let running = start(settings, services, shutdown.clone()).unwrap();
-    Servers {
-        store,
-        public: running.public,
-        admin: running.admin,
-        running: Some(running),
-        shutdown,
+        prometheus: Some(prometheus),
     }
 }
 
@@ -185,7 +191,7 @@ impl Client {
 
     /// Whether the server has closed the connection, or does so soon.
     async fn is_closed(&mut self) -> bool {
-        matches!(self.timely(|io| Box::pin(io.read_u8())).await, Err(_))
+        self.timely(|io| Box::pin(io.read_u8())).await.is_err()
     }
 
     async fn timely<T>(
