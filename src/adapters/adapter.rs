@@ -119,13 +119,8 @@ impl Adapter {
         if signature.is_empty() && event.is_empty() {
             return Ok(self.rules.clone());
         }
-<<<<<<< HEAD
         let mut table: toml::Table = toml::from_str(&self.source).map_err(|error| error.to_string())?;
-=======
-        let mut table: toml::Table =
-            toml::from_str(&self.source).map_err(|error| error.to_string())?;
         let signature = &named_header(signature);
->>>>>>> e2e
         if let Some(toml::Value::Array(rules)) = table.get_mut("signature") {
             let all_tokens = rules.iter().all(proves_by_token);
             for rule in rules {
@@ -134,6 +129,9 @@ impl Adapter {
                     .iter()
                     .filter(|(key, _)| !skip || !SIGNING_KEYS.contains(&key.as_str()));
                 if let Some(rule) = rule.as_table_mut() {
+                    if signature.contains_key("source") {
+                        rule.remove("header");
+                    }
                     rule.extend(fields.map(|(key, value)| (key.clone(), value.clone())));
                 }
             }

@@ -51,6 +51,33 @@ fn overrides_change_the_rules_and_mistakes_are_named() {
 }
 
 #[test]
+fn the_short_forms_mean_the_long_ones() {
+    const SHORT: &str = r#"
+        title = "Short"
+        docs = "https://example.com"
+        [[signature]]
+        scheme = "hmac-sha256"
+        header = "Stripe-Signature"
+        format = "t={timestamp},v1={signature}"
+        message = "{timestamp}.{body}"
+        tolerance = "5m"
+        [event]
+        id = "body:/id"
+        type = "body:/type"
+    "#;
+    let mut spec = spec(&["s"]);
+    let provider = Provider::new(spec.clone(), &registry(SHORT)).unwrap();
+    let header = format!("v0=00, {}", stripe_header("s", "1000", BODY));
+    let headers = HeaderList::new(vec![("stripe-signature", header.as_bytes())]);
+    assert_eq!(events(run(&provider, &headers, BODY)).len(), 1);
+
+    spec.signature = toml::from_str("header = 'X-Sig'").unwrap();
+    let provider = Provider::new(spec, &registry(SHORT)).unwrap();
+    let headers = HeaderList::new(vec![("x-sig", header.as_bytes())]);
+    assert_eq!(events(run(&provider, &headers, BODY)).len(), 1);
+}
+
+#[test]
 fn manifest_mistakes_name_file_line_and_key() {
     let error = Adapter::parse("p", &STRIPE.replace("{timestamp}.{body}", "{nonce}")).unwrap_err();
     assert_eq!(
