@@ -1,7 +1,7 @@
 //! Which adapters and providers are refused before any request comes.
 
 use super::{
-    tests::{BODY, STRIPE, events, registry, run, spec, stripe_header},
+    tests::{BODY, NOW, STRIPE, events, registry, run, spec, stripe_header},
     *,
 };
 use crate::{
@@ -67,7 +67,7 @@ fn the_short_forms_mean_the_long_ones() {
     "#;
     let mut spec = spec(&["s"]);
     let provider = Provider::new(spec.clone(), &registry(SHORT)).unwrap();
-    let header = format!("v0=00, {}", stripe_header("s", "1000", BODY));
+    let header = format!("v0=00, {}", stripe_header("s", &NOW.to_string(), BODY));
     let headers = HeaderList::new(vec![("stripe-signature", header.as_bytes())]);
     assert_eq!(events(run(&provider, &headers, BODY)).len(), 1);
 
