@@ -62,8 +62,7 @@ async fn write(link: &mut Link, settles: Vec<Settle>, closing: &Closing) -> bool
             continue;
         }
         let failed = match attempt(link, &settles).await {
-            Ok(written) => {
-                let stale = (settles.len() as u64).saturating_sub(written);
+            Ok(stale) => {
                 metrics::counter!("cerca_stale_settles_total").increment(stale);
                 continue;
             }
@@ -99,9 +98,21 @@ async fn attempt(link: &mut Link, settles: &[Settle]) -> Result<u64, Failed> {
     link.end(result)
 }
 
+/// Gives the number of stale settles. What found no row is tried once more: a row that was changed between the look and
+/// the write, by a renewal of its lease, is not found by its place.
 async fn settle(db: &mut PgConnection, settles: &[Settle]) -> sqlx::Result<u64> {
+    let all: Vec<&Settle> = settles.iter().collect();
+    let rest = write_once(db, &all).await?;
+    if rest.is_empty() {
+        return Ok(0);
+    }
+    Ok(write_once(db, &rest).await?.len() as u64)
+}
+
+/// Writes settles and gives those that found no row.
+async fn write_once<'a>(db: &mut PgConnection, settles: &[&'a Settle]) -> sqlx::Result<Vec<&'a Settle>> {
     let each = || settles.iter();
-    let written: i64 = sqlx::query_scalar(include_str!("settle.sql"))
+    let written: Vec<i64> = sqlx::query_scalar(include_str!("settle.sql"))
         .bind(each().map(|s| s.event_id).bind_iter())
         .bind(each().map(|s| &*s.handler).bind_iter())
         .bind(each().map(|s| s.token).bind_iter())
@@ -115,9 +126,19 @@ async fn settle(db: &mut PgConnection, settles: &[Settle]) -> sqlx::Result<u64> 
         .bind(each().map(|s| outcome(&s.outcome)).bind_iter())
         .bind(each().map(|s| after(&s.outcome)).bind_iter())
         .bind(each().map(|s| detail(&s.outcome)).bind_iter())
-        .fetch_one(db)
+        .fetch_all(db)
         .await?;
-    Ok(written.unsigned_abs())
+    let mut is_written = vec![false; settles.len()];
+    for nth in written {
+        if let Some(is_written) = usize::try_from(nth - 1).ok().and_then(|nth| is_written.get_mut(nth)) {
+            *is_written = true;
+        }
+    }
+    Ok(each()
+        .zip(is_written)
+        .filter(|(_, is)| !is)
+        .map(|(settle, _)| *settle)
+        .collect())
 }
 
 fn outcome(outcome: &Outcome) -> &'static str {
