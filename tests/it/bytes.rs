@@ -109,8 +109,13 @@ async fn ids_are_opaque(store: TestStore) {
 /// S4
 async fn a_form_body_is_kept_as_it_came_and_read_through_its_field(store: TestStore) {
     let sink = Sink::start().await;
-    let server = Setup::new(&store).http("forward", &sink.url()).start().await;
-    let body = b"payload=%7B%22repository%22%3A+%7B%22id%22%3A+41%7D%2C%22s%22%3A%22a%26b%22%7D";
+    let server = Setup::new(&store)
+        .http("forward", &sink.url())
+        .sql("ledger")
+        .start()
+        .await;
+    server.create_effects().await;
+    let body = b"payload=%7B%22id%22%3A%22x%22%2C%22repository%22%3A+%7B%22id%22%3A+41%7D%2C%22s%22%3A%22a%26b%22%7D";
     let mut headers = github("guid-1", "issues", body);
     headers[0].1 = "application/x-www-form-urlencoded".into();
     assert_eq!(server.send("github", headers, *body).await.status, 200);
@@ -118,6 +123,7 @@ async fn a_form_body_is_kept_as_it_came_and_read_through_its_field(store: TestSt
     assert_eq!(event["event_type"], "issues");
     assert_eq!(event["ordering_key"], "41");
     assert_eq!(server.payload("github", "guid-1").await, body);
+    assert_eq!(store.number("select count(*) from effects where id = 'x'").await, 1);
     assert_eq!(sink.received()[0].body, body);
     assert_eq!(
         sink.received()[0].header("content-type"),

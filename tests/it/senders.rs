@@ -38,16 +38,16 @@ async fn two_secrets_live_side_by_side_while_one_is_rotated(store: TestStore) {
     }
     // A sender in rotation signs with both in one header.
     let body = stripe_body("evt_both");
+    let at = now();
     let both = format!(
         "{},v1={}",
-        stripe_signature("whsec_unknown", &body, now()),
-        hmac_hex("whsec_old_secret", &[format!("{}.", now()).as_bytes(), &body].concat())
+        stripe_signature("whsec_unknown", &body, at),
+        hmac_hex("whsec_old_secret", &[format!("{at}.").as_bytes(), &body].concat())
     );
     let reply = server
         .send("stripe", vec![("Stripe-Signature".into(), both)], body)
         .await;
-    // The clock may have moved on between the two signatures.
-    assert!(reply.status == 200 || reply.status == 401);
+    assert_eq!(reply.status, 200);
 }
 
 /// T1, T9: some senders keep the first time in every retry.

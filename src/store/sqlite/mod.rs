@@ -160,7 +160,6 @@ impl Queue for SqliteStore {
                 swept.ready += some.ready;
                 swept.dead += some.dead;
                 if some.ready + some.dead < u64::from(CHUNK) {
-                    metrics::counter!("cerca_lease_expiries_total").increment(swept.ready + swept.dead);
                     return Ok(swept);
                 }
             }
