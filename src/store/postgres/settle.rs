@@ -5,7 +5,7 @@ use std::time::Duration;
 use sqlx::{PgConnection, postgres::PgBindIterExt as _};
 use tokio::{
     sync::{OwnedSemaphorePermit, mpsc, oneshot},
-    time::{Instant, timeout},
+    time::{Instant, timeout, timeout_at},
 };
 
 use super::{
@@ -17,6 +17,11 @@ use crate::domain::{Outcome, Settle};
 
 /// Settles in one statement, at most.
 const BATCH: usize = 500;
+
+/// Nobody waits for a settle, and each commit costs a sync and a round trip that ingest could have had: a few are held
+/// back this long for company.
+const PAUSE: Duration = Duration::from_millis(2);
+const CROWD: usize = 250;
 
 /// How long a closing store goes on trying.
 const CLOSE_LIMIT: Duration = Duration::from_secs(5);
@@ -40,10 +45,20 @@ pub(super) async fn run(mut queue: mpsc::UnboundedReceiver<Message>, mut link: L
                 false
             }
         };
-        let mut taken = usize::from(take(first));
-        while taken < BATCH {
-            let Ok(next) = queue.try_recv() else { break };
-            taken += usize::from(take(next));
+        let (mut taken, mut is_awaited) = (0, false);
+        let mut next = Some(first);
+        let end = Instant::now() + PAUSE;
+        while let Some(message) = next {
+            is_awaited |= !take(message);
+            taken += 1;
+            if taken >= BATCH {
+                break;
+            }
+            next = match queue.try_recv() {
+                Ok(message) => Some(message),
+                Err(_) if is_awaited || taken >= CROWD || closing.token.is_cancelled() => None,
+                Err(_) => timeout_at(end, queue.recv()).await.ok().flatten(),
+            };
         }
         if write(&mut link, settles, &closing).await {
             for reply in flushes {
