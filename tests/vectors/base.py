@@ -301,6 +301,24 @@ def standard_like(events, **more):
 # --- the cases ------------------------------------------------------------------------------------------------------
 
 
+def standard_raw(events, **more):
+    """Standard Webhooks whose key is the secret's own bytes."""
+    encoded = lambda key: b64(key.encode())
+    return Provider(lambda r, key, at: standard()(r, encoded(key), at), events, "webhook-signature", **{"tolerance": 300, **more})
+
+
+def header_token(header):
+    """The bare token in a header of its own, instead of after `Bearer`."""
+
+    def cases(c):
+        r = sample(c.name, samples_of(c.name)[0], c.key, NOW, "other way")
+        r.set(header, c.key)
+        c.event("the other way", r, [c.key])
+        c.rejected("the other way, wrong", r, [c.other])
+
+    return cases
+
+
 class File:
     def __init__(self, name, provider):
         self.name, self.provider, self.lines = name, provider, []

@@ -324,7 +324,7 @@ def more_cases(out):
         bad = request.copy()
         bad.set("Stripe-Signature", request.get("Stripe-Signature").replace("v1=", "v0="))
         out.rejected("version 0 only", bad, [key])
-    if "webhook-signature" in provider.where or name == "clerk":
+    if "webhook-signature" in provider.where or name in ("clerk", "seam"):
         family = "svix" if request.get("svix-id") else "webhook"
         good = request.get(f"{family}-signature")
         bad = request.copy()

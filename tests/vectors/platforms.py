@@ -177,12 +177,6 @@ def smartcar_cases(c):
     c.rejected("verification, unsigned", c.post({"eventId": "e1", "eventType": "VERIFY", "data": {"challenge": "x"}}), [c.key])
 
 
-def strapi_events(r):
-    body = r.json
-    parts = [body["event"], body.get("uid"), text(body["entry"]["id"]), body["createdAt"]]
-    return [(":".join(part for part in parts if part), body["event"])]
-
-
 def terraform_events(r):
     run = r.json["run_id"]
     return [(f"{run}:{n['trigger']}:{n['run_updated_at']}", n["trigger"]) for n in r.json["notifications"]]
@@ -215,6 +209,25 @@ def websub_cases(c):
     c.rejected("another topic", c.get(f"?hub.mode=subscribe&hub.topic={topic}x&hub.challenge=1158201444"), [c.key])
 
 
+def segment_cases(c):
+    first = b'{"messageId":"m1","type":"track","event":"A"}'
+    r = c.post(b"[" + first + b',{"messageId":"m2","type":"track","event":"B"}]')
+    r.set("X-Signature", mac(c.key, first, "sha1").hex())
+    c.rejected("a batch whose first event is signed", r, [c.key])
+
+
+def finch(r, key, at):
+    head = f"{r.get('Finch-Event-Id')}.{r.get('Finch-Timestamp')}.".encode()
+    r.set("Finch-Signature", "v1," + b64(mac(base64.b64decode(key), head + r.body)))
+
+
+def strapi_events(r):
+    body = r.json
+    if "entry" not in body:
+        return [(f"{body['event']}:{sha(r.body)}", body["event"])]
+    return [(f"{body['event']}:{body['uid']}:{body['entry']['id']}:{body['createdAt']}", body["event"])]
+
+
 def sanity(r, key, at):
     t = at * 1000
     value = base64.urlsafe_b64encode(mac(key, f"{t}.".encode() + r.body)).decode().rstrip("=")
@@ -244,4 +257,21 @@ PROVIDERS = {
     "mux": Provider(stamped("Mux-Signature", "t={t},v1={s}"), fields("id", "type"), "Mux-Signature", hexadecimal(32), 300),
     "nylas": Provider(body_hex("X-Nylas-Signature"), fields("id", "type"), "X-Nylas-Signature", cases=nylas_cases),
     "opsgenie": Provider(token("X-Webhook-Token"), opsgenie_events, "X-Webhook-Token", tamper=None, cases=either_token("X-Webhook-Token", url=True)),
+    "bigcommerce": standard_raw(header_id("webhook-id", "scope"), answer=""),
+    "elevenlabs": Provider(stamped("ElevenLabs-Signature", "t={t},v0={s}"), joined("type", "type", "data/conversation_id", "event_timestamp"), "ElevenLabs-Signature", prefixed("wsec_"), 1800),
+    "finch": Provider(finch, header_id("Finch-Event-Id", "event_type"), "Finch-Signature", whsec(""), 300),
+    "polar": standard_raw(header_id("webhook-id", "type"), key=prefixed("polar_whs_")),
+    "pusher": Provider(body_hex("X-Pusher-Signature"), pusher_events, "X-Pusher-Signature", hexadecimal(20)),
+    "saleor": Provider(body_hex("Saleor-Signature"), lambda r: [(f"{r.get('Saleor-Event')}:{sha(r.body)}", r.get("Saleor-Event"))], "Saleor-Signature"),
+    "sanity": Provider(sanity, headers("idempotency-key", "sanity-operation"), "sanity-webhook-signature"),
+    "seam": Provider(standard("svix"), fields("event_id", "event_type"), "svix-signature", whsec(), 300),
+    "segment": Provider(body_hex("X-Signature", algorithm="sha1"), segment_events, "X-Signature", cases=segment_cases),
+    "smartcar": Provider(body_hex("SC-Signature"), fields("eventId", "eventType"), "SC-Signature", lambda n, i: str(uuid.UUID(int=i)), answer="", cases=smartcar_cases),
+    "strapi": Provider(bearer, strapi_events, "Authorization", tamper=None, cases=header_token("X-Webhook-Token")),
+    "stream_chat": Provider(body_hex("X-Signature"), header_id("X-Webhook-Id", "type"), "X-Signature", plain),
+    "supabase_db": Provider(bearer, lambda r: [(None, f"{r.json['table']}.{r.json['type']}")], "Authorization", tamper=None, cases=header_token("X-Webhook-Token")),
+    "terraform_cloud": Provider(body_hex("X-TFE-Notification-Signature", algorithm="sha512"), terraform_events, "X-TFE-Notification-Signature", cases=terraform_cases),
+    "websub": Provider(websub, lambda r: [(sha(r.body), r.get("Content-Type"))], "X-Hub-Signature", config={"topic": "https://www.youtube.com/xml/feeds/videos.xml?channel_id=sample"}, cases=websub_cases),
+    "whop": standard_raw(header_id("webhook-id", "type"), key=prefixed("ws_")),
+    "workos": Provider(stamped("WorkOS-Signature", "t={t}, v1={s}", scale=1000), fields("id", "event"), "WorkOS-Signature", tolerance=180),
 }
