@@ -180,6 +180,59 @@ def pandadoc_events(r):
     return [(f"{i['event']}:{i['data']['id']}:{sha(compact(i))}", i["event"]) for i in r.json]
 
 
+def sinch(r, key, at):
+    nonce, t = r.get("x-sinch-webhook-signature-nonce"), r.get("x-sinch-webhook-signature-timestamp")
+    r.set("x-sinch-webhook-signature", b64(mac(key, r.body + f".{nonce}.{t}".encode())))
+
+
+def sinch_cases(c):
+    bad = c.request.copy()
+    bad.set("x-sinch-webhook-signature-nonce", "another")
+    c.rejected("another nonce", bad, [c.key])
+
+
+def sinch_events(r):
+    if "message" in r.json:
+        return [("message:" + r.json["message"]["id"], "message")]
+    report = r.json["message_delivery_report"]
+    return [(f"report:{report['message_id']}:{report['status']}", "message_delivery_report")]
+
+
+def sparkpost_events(r):
+    return [(event["event_id"], event["type"]) for i in r.json for event in i["msys"].values()]
+
+
+def sparkpost_cases(c):
+    test = c.post(b'[{"msys":{}}]')
+    c.challenge("test batch", c.sign(test), [c.key])
+    c.rejected("test batch, wrong password", test, [c.other])
+    basic_or_token("X-MessageSystems-Webhook-Token")(c)
+
+
+def trello(r, key, at):
+    r.set("X-Trello-Webhook", b64(mac(key, r.body + r.url.encode(), "sha1")))
+
+
+def trello_cases(c):
+    c.challenge("head", c.get(method="HEAD"), [c.key])
+    bad = c.request.copy()
+    bad.url += "/"
+    c.rejected("another url", bad, [c.key])
+
+
+def x_events(r):
+    kind = next(k for k in r.json if k.endswith("_events"))
+    return [(i.get("id_str") or f"{r.json['for_user_id']}:{sha(compact(i))}", kind) for i in r.json[kind]]
+
+
+def x_cases(c):
+    for case, crc in (("plain", "sample-token_1.~"), ("base64", "c2FtcGxlLXRva2VuLTE/Pz4+Pg==")):
+        answer = compact({"response_token": "sha256=" + b64(mac(c.key, crc))})
+        c.challenge(f"challenge, {case}", c.get("?crc_token=" + urllib.parse.quote(crc, safe="")), [c.key], answer)
+    forged = urllib.parse.quote(c.request.body.decode(), safe="")
+    c.rejected("a challenge that is a body", c.get("?crc_token=" + forged), [c.key])
+
+
 PROVIDERS = {
     "brevo": Provider(bearer, brevo_events, "Authorization", tamper=None, cases=brevo_cases),
     "calendly": Provider(stamped("Calendly-Webhook-Signature", "t={t},v1={s}"), joined("event", "event", "payload/uri", "created_at"), "Calendly-Webhook-Signature", tolerance=180),
@@ -199,4 +252,13 @@ PROVIDERS = {
     "persona": Provider(stamped("Persona-Signature", "t={t},v1={s}"), fields("data/id", "data/attributes/name"), "Persona-Signature", prefixed("wbhsec_"), 300, cases=persona_cases),
     "plivo": Provider(plivo, plivo_events, "X-Plivo-Signature-V3", hexadecimal(40), answer="<Response></Response>", cases=plivo_cases),
     "postmark": Provider(basic, postmark_events, "Authorization", credentials, tamper=None, answer="", cases=basic_or_token("X-Webhook-Token")),
+    "sendgrid_inbound": Provider(query_token("token"), lambda r: [(sha(r.body), "mail.received" + ("." + r.query["kind"] if "kind" in r.query else ""))], "query:token", tamper=None),
+    "sinch": Provider(sinch, sinch_events, "x-sinch-webhook-signature", tolerance=300, cases=sinch_cases),
+    "sparkpost": Provider(basic, sparkpost_events, "Authorization", credentials, tamper=None, answer="", cases=sparkpost_cases),
+    "tally": Provider(body_base64("Tally-Signature"), fields("eventId", "eventType"), "Tally-Signature"),
+    "tiktok": Provider(stamped("TikTok-Signature", "t={t},s={s}"), lambda r: [(f"{r.json['event']}:{r.json['create_time']}:{sha(r.body)}", r.json["event"])], "TikTok-Signature", tolerance=300, answer=""),
+    "trello": Provider(trello, fields("action/id", "action/type"), "X-Trello-Webhook", hexadecimal(64), answer="", cases=trello_cases),
+    "typeform": Provider(lambda r, key, at: r.set("Typeform-Signature", "sha256=" + b64(mac(key, r.body))), fields("event_id", "event_type"), "Typeform-Signature"),
+    "viber": Provider(body_hex("X-Viber-Content-Signature"), joined("event", "event", "message_token"), "X-Viber-Content-Signature", answer=""),
+    "x": Provider(lambda r, key, at: r.set("x-twitter-webhooks-signature", "sha256=" + b64(mac(key, r.body))), x_events, "x-twitter-webhooks-signature", cases=x_cases),
 }

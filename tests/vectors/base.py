@@ -376,6 +376,9 @@ def tampered(provider, request):
         if bad.body == request.body:
             bad.body = re.sub(rb'"token":"(.)', lambda m: b'"token":"' + (b"f" if m[1] != b"f" else b"0"), bad.body)
         assert bad.body != request.body
+    elif provider.tamper == "payload":
+        bad.body = bad.body.replace(b"bt_payload=PG", b"bt_payload=PH")
+        assert bad.body != request.body
     else:
         # The last digit or letter that is not part of an escape changes into another.
         at = max(i for i, c in enumerate(bad.body) if chr(c).isalnum())
