@@ -31,6 +31,10 @@ def front_cases(c):
     ask = c.post({"type": "sync"}, [("X-Front-Request-Timestamp", str((NOW - 2) * 1000)), ("X-Front-Challenge", "sample-challenge")])
     c.challenge("challenge", c.sign(ask), [c.key], "sample-challenge")
     c.rejected("challenge, wrong key", ask, [c.other])
+    r = c.post({"type": "inbound", "id": "evt_1", "emitted_at": 1767607198.5})
+    r.set("X-Front-Signature", b64(mac(c.key, r.body, "sha1")))
+    c.event("a rule's webhook", r, [c.key], [("evt_1", "inbound")])
+    c.rejected("a rule's webhook, wrong key", r, [c.other])
 
 
 def intercom_cases(c):

@@ -51,6 +51,17 @@ def btcpay_cases(c):
     c.event("an old version's spelling", r, [c.key], [("d1", "InvoiceCreated")])
 
 
+def qonto_cases(c):
+    r = c.post({"id": "00000000-0000-4000-8000-000000000009", "event_type": "registrations.pending", "resource_id": "r1"})
+    r.set("Qonto-SHA256-Signature", mac(c.key, r.body).hex())
+    c.event("the Onboarding API", r, [c.key], [("00000000-0000-4000-8000-000000000009", "registrations.pending")])
+    c.rejected("the Onboarding API, wrong key", r, [c.other])
+    # The example of Qonto's own page.
+    shown = c.post(b'{"id":"75341dcb-0376-474d-97d7-d2c03ff3973c","event_type":"registrations.pending","resource_type":"registration","resource_id":"525817f7-93e8-4f31-a83d-20319778b4b0","created_at":"2022-08-29T13:17:32Z"}')
+    shown.set("Qonto-SHA256-Signature", "b0d249e653f1310fa5b7f26d5682548afa1799353b92fcafd4cacbd90312023e")
+    c.event("the documented example", shown, ["secret_key"], [("75341dcb-0376-474d-97d7-d2c03ff3973c", "registrations.pending")])
+
+
 def recurly_cases(c):
     t, good = c.request.get("recurly-signature").split(",")
     for case, header in (("two signatures, the first holds", f"{t},{good},{bytes(32).hex()}"), ("two signatures, the second holds", f"{t},{bytes(32).hex()},{good}")):
@@ -96,7 +107,7 @@ PROVIDERS = {
     "coinbase_commerce": Provider(body_hex("X-CC-Webhook-Signature"), fields("event/id", "event/type"), "X-CC-Webhook-Signature", lambda n, i: str(uuid.UUID(int=i)), answer=""),
     "creem": Provider(body_hex("creem-signature"), fields("id", "eventType"), "creem-signature", prefixed("whsec_"), answer=""),
     "easypost": Provider(body_hex("X-Hmac-Signature", "hmac-sha256-hex="), fields("id", "description"), "X-Hmac-Signature"),
-    "qonto": Provider(stamped("X-Qonto-Signature", "t={t},v1={s}"), fields("id", "type"), "X-Qonto-Signature", tolerance=300),
+    "qonto": Provider(stamped("X-Qonto-Signature", "t={t},v1={s}"), fields("id", "type"), "X-Qonto-Signature", tolerance=300, cases=qonto_cases),
     "razorpay": Provider(body_hex("X-Razorpay-Signature"), header_id("x-razorpay-event-id", "event"), "X-Razorpay-Signature"),
     "recurly": Provider(stamped("recurly-signature", "{t},{s}", scale=1000), lambda r: [(r.json["id"], f"{r.json['object_type']}.{r.json['event_type']}")], "recurly-signature", tolerance=300, cases=recurly_cases),
     "shippo": Provider(stamped("Shippo-Auth-Signature", "t={t},v1={s}"), shippo_events, "Shippo-Auth-Signature", tolerance=300, cases=shippo_cases),

@@ -61,7 +61,7 @@ def cloudevents_events(r):
 
 
 def cloudevents_cases(c):
-    r = sample(c.name, "binary", c.key, NOW, "query")
+    r = sample(c.name, "com.example.order.cancelled", c.key, NOW, "query")
     r.set_query("access_token", c.key)
     c.event("the token in the query", r, [c.key])
     r = c.request.copy()
