@@ -99,6 +99,13 @@ def qitech(r, key, at):
     r.set("Signature", mac(key, (r.url + r.method).encode() + r.body, "sha1").hex())
 
 
+def qitech_events(r):
+    if "webhook_type" in r.json:
+        return [(f"{r.json['webhook_type']}:{sha(r.body)}", r.json["webhook_type"])]
+    status = r.json["analysis_status"]
+    return [(f"{r.json['id']}:{status}:{r.json['event_date']}", f"analysis.{status}")]
+
+
 def qitech_cases(c):
     bad = c.request.copy()
     bad.url += "/"
@@ -143,7 +150,7 @@ PROVIDERS = {
     "melhor_envio": Provider(body_base64("X-ME-Signature"), lambda r: [(f"{r.json['event']}:{r.json['data']['id']}:{sha(r.body)}", r.json["event"])], "X-ME-Signature", cases=melhor_envio_cases),
     "nuvemshop": Provider(body_hex("x-linkedstore-hmac-sha256"), nuvemshop_events, "x-linkedstore-hmac-sha256"),
     "pagbank": Provider(pagbank, pagbank_events, "x-authenticity-token", cases=pagbank_cases),
-    "qitech": Provider(qitech, lambda r: [(f"{r.json['webhook_type']}:{sha(r.body)}", r.json["webhook_type"])], "Signature", cases=qitech_cases),
+    "qitech": Provider(qitech, qitech_events, "Signature", cases=qitech_cases),
     "rdstation": Provider(query_token("token"), rdstation_events, "query:token", tamper=None),
     "vindi": Provider(basic, vindi_events, "Authorization", credentials, tamper=None, cases=url_token),
     "vtex": Provider(token("X-Webhook-Token"), joined("State", "OrderId", "State", "LastChange"), "X-Webhook-Token", tamper=None, answer="", cases=vtex_cases),
