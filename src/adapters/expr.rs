@@ -36,7 +36,7 @@ pub(crate) enum Expr {
     Capture(String),
     Secret,
     Config(String),
-    Call(Function, Box<Expr>),
+    Call(Function, Box<Self>),
 }
 
 /// The JSON documents of a request.

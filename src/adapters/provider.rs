@@ -140,6 +140,12 @@ impl Provider {
         &self.warnings
     }
 
+    /// The field of form-encoded bodies that carries the JSON.
+    #[must_use]
+    pub fn form_field(&self) -> Option<&str> {
+        self.rules.form_field.as_deref()
+    }
+
     /// What this sender wants to read after an event.
     #[must_use]
     pub fn response(&self) -> &Answer {

@@ -11,7 +11,7 @@ pub(crate) enum Part {
     Literal(String),
     Value(Expr),
     /// Dropped when an expression in it has no value.
-    Optional(Vec<Part>),
+    Optional(Vec<Self>),
 }
 
 /// A condition on a request.

@@ -6,7 +6,7 @@ mod candidate;
 mod causes;
 mod explain;
 mod fill;
-mod form;
+pub(crate) mod form;
 mod functions;
 mod handshake;
 mod http_text;
