@@ -1,11 +1,12 @@
 //! One adapter: its folder, read and checked.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
     compile::{RuleError, compile},
     lint,
     manifest::{Manifest, Sender},
+    normalize::{Normalize, normalize},
     rules::Rules,
 };
 use crate::domain::AdapterName;
@@ -16,6 +17,7 @@ pub struct Adapter {
     pub name: AdapterName,
     pub(crate) manifest: Manifest,
     pub(crate) rules: Rules,
+    normalize: Option<Arc<Normalize>>,
     source: String,
     samples: BTreeMap<String, Vec<u8>>,
     vectors: Option<String>,
@@ -101,10 +103,12 @@ impl Adapter {
             .collect();
         let manifest = read(&source, &file)?;
         let rules = compile(&manifest).map_err(|error| locate(error, &source, &file))?;
+        let normalize = normalize(&manifest).map_err(|error| locate(error, &source, &file))?;
         Ok(Self {
             name: name.into(),
             manifest,
             rules,
+            normalize: normalize.map(Arc::new),
             source,
             samples,
             vectors,
@@ -205,6 +209,12 @@ impl Adapter {
             .iter()
             .zip(tables)
             .map(|(rule, table)| (rule.name.as_str(), table.scheme.get_ref().as_str()))
+    }
+
+    /// How its events are said in common words.
+    #[must_use]
+    pub fn normalize(&self) -> Option<&Arc<Normalize>> {
+        self.normalize.as_ref()
     }
 
     /// Sample requests by name.

@@ -5,6 +5,8 @@ use std::{collections::BTreeMap, fmt};
 use serde::{Deserialize, Deserializer, de};
 use toml::Spanned;
 
+use super::normalize::NormalizeTable;
+
 /// A text that remembers where it stands, for messages.
 pub(crate) type Text = Spanned<String>;
 /// One text or a list of them.
@@ -23,6 +25,7 @@ pub(crate) struct Manifest {
     #[serde(default)]
     pub(crate) body: BodyTable,
     pub(crate) batch: Option<BatchTable>,
+    pub(crate) normalize: Option<NormalizeTable>,
     #[serde(default)]
     pub(crate) handshake: Vec<HandshakeTable>,
     #[serde(default)]

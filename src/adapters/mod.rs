@@ -11,6 +11,7 @@ mod expr;
 mod keys;
 mod lint;
 mod manifest;
+mod normalize;
 mod pattern;
 mod pointers;
 mod provider;
@@ -20,12 +21,14 @@ mod template;
 
 pub use adapter::{Adapter, AdapterError};
 pub use manifest::Sender;
+pub use normalize::Normalize;
 pub use provider::{Provider, ProviderError, ProviderSpec};
 pub use registry::{Registry, RegistryError};
 
 pub(crate) use digest::{Digester, Tag, hash};
 pub(crate) use expr::{Doc, Expr, Function};
 pub(crate) use keys::{BASE64, BASE64_URL, Key, Material, key};
+pub(crate) use normalize::Fields;
 pub(crate) use pattern::Pattern;
 pub(crate) use pointers::{Wanted, parse_pointer};
 pub(crate) use rules::{Encoding, Handshake, Hash, ItemPath, KeyKind, Scheme, Signature, TimeFormat};

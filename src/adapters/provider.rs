@@ -10,6 +10,7 @@ use super::{
     digest::Digester,
     keys::{self, Key},
     lint,
+    normalize::Normalize,
     registry::Registry,
     rules::{Hash, KeyKind, Rules, Scheme},
 };
@@ -57,6 +58,7 @@ pub struct Provider {
     pub(crate) options: BTreeMap<String, String>,
     /// For `hmac_sha256(…)` in answers of handshakes: keyed with the newest secret.
     pub(crate) answer_mac: Option<Digester>,
+    normalize: Option<Arc<Normalize>>,
     warnings: Vec<String>,
 }
 
@@ -130,6 +132,7 @@ impl Provider {
             keys,
             secrets: spec.secrets,
             options: spec.options,
+            normalize: adapter.normalize().cloned(),
             warnings,
         })
     }
@@ -144,6 +147,12 @@ impl Provider {
     #[must_use]
     pub fn form_field(&self) -> Option<&str> {
         self.rules.form_field.as_deref()
+    }
+
+    /// How its events are said in common words.
+    #[must_use]
+    pub fn normalize(&self) -> Option<&Arc<Normalize>> {
+        self.normalize.as_ref()
     }
 
     /// What this sender wants to read after an event.

@@ -6,7 +6,7 @@ use std::{path::Path, sync::Arc};
 use crate::{
     adapters::{Provider, ProviderError, Registry, RegistryError},
     config::{Config, ConfigError, Problem},
-    handlers::{self, FormFields, HandlerError, HandlerSpec, Route, Router},
+    handlers::{self, FormFields, HandlerError, HandlerSpec, Normalizers, Route, Router},
     telemetry,
 };
 
@@ -70,7 +70,11 @@ pub fn plan(config: &Config, adapters: Option<&Path>) -> Result<Plan, ConfigErro
         let field = provider.form_field()?;
         Some((provider.name.to_string(), field.to_owned()))
     });
-    match ready_handlers(config, form_fields.collect()) {
+    let normalizers = providers.iter().filter_map(|provider: &Arc<Provider>| {
+        let normalize = provider.normalize()?;
+        Some((provider.name.to_string(), Arc::clone(normalize)))
+    });
+    match ready_handlers(config, form_fields.collect(), normalizers.collect()) {
         Ok((routes, router)) if problems.is_empty() => Ok(Plan {
             registry,
             providers,
@@ -86,7 +90,11 @@ pub fn plan(config: &Config, adapters: Option<&Path>) -> Result<Plan, ConfigErro
     }
 }
 
-fn ready_handlers(config: &Config, form_fields: FormFields) -> Result<(Vec<Route>, Router), HandlerError> {
+fn ready_handlers(
+    config: &Config,
+    form_fields: FormFields,
+    normalizers: Normalizers,
+) -> Result<(Vec<Route>, Router), HandlerError> {
     let default;
     let specs: &[HandlerSpec] = if config.handlers.is_empty() {
         default = [log_everything()?];
@@ -101,6 +109,7 @@ fn ready_handlers(config: &Config, form_fields: FormFields) -> Result<(Vec<Route
         environment: &environment,
         resolve: &|reference| config.resolve(reference),
         form_fields: Arc::new(form_fields),
+        normalizers: Arc::new(normalizers),
     };
     Ok((handlers::build(specs, &context)?, Router::new(specs)?))
 }

@@ -13,6 +13,7 @@ mod http_text;
 mod identify;
 pub(crate) mod json;
 pub(crate) mod json_text;
+mod normalize;
 mod scope;
 mod sign;
 mod time;
@@ -22,6 +23,7 @@ mod verify;
 
 pub use explain::{Mark, Step, explain};
 pub use http_text::{HttpTextError, OwnedRequest};
+pub use normalize::{Normalized, Original};
 pub use sign::{Bad, SignError, sign};
 pub use vectors::{VectorError, VectorEvent, VectorResult, run_vectors};
 
@@ -177,6 +179,8 @@ mod explain_tests;
 mod identity_tests;
 #[cfg(test)]
 mod mutation_tests;
+#[cfg(test)]
+mod normalize_tests;
 #[cfg(test)]
 mod provider_tests;
 #[cfg(test)]

@@ -47,7 +47,7 @@ fn shared_vectors_are_met() {
 }
 
 /// A provider of an adapter, with a secret that suits any of its rules.
-fn provider(adapter: &Adapter, registry: &Registry) -> Provider {
+pub(super) fn provider(adapter: &Adapter, registry: &Registry) -> Provider {
     let shapes = [
         "c2VjcmV0c2VjcmV0c2VjcmV0",
         "73656372657473656372657473656372",
