@@ -24,6 +24,10 @@ pub(crate) enum Expr {
     Item,
     /// A value that no other request has.
     RequestId,
+    /// The values of `Name-1` to `Name-100`, each a candidate; the text before the number.
+    Numbered(String),
+    /// All form fields but this one, sorted by name, as PHP serialises them.
+    FormPhp(String),
     /// The headers that a header names, as `name:value`, joined by `;`.
     Headers(String),
     Url,
@@ -35,7 +39,15 @@ pub(crate) enum Expr {
     /// What `format` or `timestamp` captured, by name.
     Capture(String),
     Secret,
+    /// The first part of a secret that is a pair.
+    SecretId,
     Config(String),
+    /// The canonical request of Atlassian Connect, hashed.
+    Qsh,
+    /// The URL and fields as Plivo signs them.
+    PlivoUrl,
+    /// A place in a JSON text.
+    At(Box<Wanted>, Box<Expr>),
     Call(Function, Box<Expr>),
 }
 
@@ -48,6 +60,8 @@ pub(crate) enum Doc {
     Item,
     /// The JSON text in a form field, by index in [`Documents::forms`].
     Form(usize),
+    /// The claims of the token that the request was proved by.
+    Claims,
     /// The element that the present item lies in, by index in [`Documents::around`].
     Around(usize),
 }
@@ -67,6 +81,8 @@ pub(crate) enum Function {
     UrlDecode,
     UrlEncode,
     Json,
+    Crc32,
+    Requery,
 }
 
 /// The pointers that an adapter wants of each document.
@@ -74,6 +90,7 @@ pub(crate) enum Function {
 pub(crate) struct Documents {
     pub(crate) body: Wanted,
     pub(crate) item: Wanted,
+    pub(crate) claims: Wanted,
     pub(crate) forms: Vec<(String, Wanted)>,
     /// By the pointer to the element, up to its `*`.
     pub(crate) around: Vec<(Vec<String>, Wanted)>,
@@ -92,6 +109,12 @@ pub(crate) struct Allowed<'a> {
     pub(crate) item: bool,
     /// `request_id`.
     pub(crate) request_id: bool,
+    /// `claim:`.
+    pub(crate) claims: bool,
+    /// `secret_id`.
+    pub(crate) secret_id: bool,
+    /// `header:Name-*`.
+    pub(crate) numbered: bool,
 }
 
 /// Reads expressions and gathers the pointers in them.
@@ -100,7 +123,7 @@ pub(crate) struct Parser {
     pub(crate) documents: Documents,
 }
 
-const FUNCTIONS: [(&str, Function); 12] = [
+const FUNCTIONS: [(&str, Function); 14] = [
     ("lower", Function::Lower),
     ("upper", Function::Upper),
     ("trim", Function::Trim),
@@ -113,6 +136,8 @@ const FUNCTIONS: [(&str, Function); 12] = [
     ("url_decode", Function::UrlDecode),
     ("url_encode", Function::UrlEncode),
     ("json", Function::Json),
+    ("crc32", Function::Crc32),
+    ("requery", Function::Requery),
 ];
 
 impl Parser {
@@ -134,9 +159,12 @@ impl Parser {
     }
 
     fn call(&mut self, name: &str, rest: &str, allowed: Allowed<'_>) -> Result<Expr, String> {
+        if name == "at" {
+            return self.at(rest, allowed);
+        }
         let Some((_, function)) = FUNCTIONS.iter().find(|(known, _)| *known == name) else {
             let known = FUNCTIONS.map(|(known, _)| known).join(", ");
-            return Err(format!("`{name}` is no function; one of {known}"));
+            return Err(format!("`{name}` is no function; one of {known}, at"));
         };
         if *function == Function::HmacSha256 && !allowed.hmac {
             return Err("`hmac_sha256` is keyed with the secret and only for answers of handshakes".into());
@@ -147,17 +175,33 @@ impl Parser {
         Ok(Expr::Call(*function, Box::new(self.expr(inner, allowed)?)))
     }
 
+    /// `at(/pointer, x)`: a place in a JSON text that is not the body itself.
+    fn at(&mut self, rest: &str, allowed: Allowed<'_>) -> Result<Expr, String> {
+        let inner = rest.strip_suffix(')').and_then(|rest| rest.split_once(','));
+        let Some((pointer, inner)) = inner else {
+            return Err("expected `at(/pointer, expression)`".into());
+        };
+        let wanted = Wanted::only(&parse_pointer(pointer.trim())?);
+        Ok(Expr::At(Box::new(wanted), Box::new(self.expr(inner, allowed)?)))
+    }
+
     fn source(&mut self, source: &str, rest: &str, allowed: Allowed<'_>) -> Result<Expr, String> {
         match source {
             "body" if allowed.item && rest.contains("/*") => self.around(rest),
             "body" => self.json(Doc::Body, rest),
             "item" if allowed.item => self.json(Doc::Item, rest),
             "item" => Err("`item:` is only for `[event]`, where there is a `[batch]`".into()),
+            "claim" if allowed.claims => self.json(Doc::Claims, rest),
+            "claim" => Err("`claim:` is only for what is read after a token was verified".into()),
+            "header" if allowed.numbered && rest.ends_with("-*") && is_header_name(rest) => {
+                Ok(Expr::Numbered(rest.trim_end_matches('*').to_owned()))
+            }
             "header" if is_header_name(rest) => Ok(Expr::Header(rest.to_owned())),
             "header" => Err(format!("`{rest}` is no header name")),
             "headers" if is_header_name(rest) => Ok(Expr::Headers(rest.to_owned())),
             "query" => named(rest, Expr::Query),
             "form" if rest == "sorted" => Ok(Expr::FormSorted),
+            "form" if rest.starts_with("php:") => named(&rest[4..], Expr::FormPhp),
             "form" => match rest.split_once(":/") {
                 Some((field, pointer)) if !field.is_empty() => {
                     let doc = self.form(field);
@@ -241,6 +285,7 @@ impl Parser {
         match doc {
             Doc::Body => &mut self.documents.body,
             Doc::Item => &mut self.documents.item,
+            Doc::Claims => &mut self.documents.claims,
             Doc::Form(index) => &mut self.documents.forms[index].1,
             Doc::Around(index) => &mut self.documents.around[index].1,
         }
@@ -256,6 +301,9 @@ fn word(text: &str, allowed: Allowed<'_>) -> Result<Expr, String> {
         "query" => Expr::QueryString,
         "host" => Expr::Host,
         "method" => Expr::Method,
+        "qsh" => Expr::Qsh,
+        "plivo_url" => Expr::PlivoUrl,
+        "secret_id" if allowed.secret_id => Expr::SecretId,
         "item" if allowed.item => Expr::Item,
         "request_id" if allowed.request_id => Expr::RequestId,
         "secret" if allowed.secret => Expr::Secret,
@@ -306,8 +354,13 @@ impl Expr {
     pub(crate) fn reads_json(&self) -> bool {
         match self {
             Self::Json { .. } | Self::KeyOf { .. } | Self::Item => true,
-            Self::Call(_, inner) => inner.reads_json(),
+            Self::Call(_, inner) | Self::At(_, inner) => inner.reads_json(),
             _ => false,
         }
+    }
+
+    /// Whether this, or what it wraps, is such an expression.
+    pub(crate) fn any(&self, is: &dyn Fn(&Self) -> bool) -> bool {
+        is(self) || matches!(self, Self::Call(_, inner) | Self::At(_, inner) if inner.any(is))
     }
 }

@@ -16,10 +16,12 @@ pub(crate) struct Manifest {
     pub(crate) title: String,
     pub(crate) docs: Option<String>,
     pub(crate) verify: Option<Text>,
+    pub(crate) bind: Option<Texts>,
     #[serde(default)]
     pub(crate) signature: Vec<SignatureTable>,
     #[serde(default)]
     pub(crate) event: EventTable,
+    pub(crate) keys: Option<KeysTable>,
     #[serde(default)]
     pub(crate) body: BodyTable,
     pub(crate) batch: Option<BatchTable>,
@@ -43,9 +45,16 @@ pub(crate) struct SignatureTable {
     pub(crate) source: Option<Texts>,
     pub(crate) format: Option<Texts>,
     pub(crate) list: Option<Text>,
+    #[serde(default)]
+    pub(crate) positional: bool,
+    pub(crate) group: Option<Text>,
     pub(crate) encoding: Option<Text>,
     pub(crate) message: Option<Text>,
-    pub(crate) key: Option<Text>,
+    pub(crate) key: Option<Texts>,
+    pub(crate) algorithms: Option<Texts>,
+    pub(crate) claims: Option<Texts>,
+    #[serde(default)]
+    pub(crate) detached: bool,
     pub(crate) timestamp: Option<Text>,
     pub(crate) timestamp_format: Option<Text>,
     pub(crate) tolerance: Option<Text>,
@@ -57,19 +66,33 @@ pub(crate) struct SignatureTable {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct EventTable {
-    pub(crate) id: Option<Texts>,
-    pub(crate) key: Option<Texts>,
+    pub(crate) id: Option<Choices>,
+    pub(crate) key: Option<Choices>,
     #[serde(rename = "type")]
-    pub(crate) kind: Option<Texts>,
-    pub(crate) time: Option<Texts>,
+    pub(crate) kind: Option<Choices>,
+    pub(crate) time: Option<Choices>,
     pub(crate) utc_offset: Option<Text>,
-    pub(crate) ordering: Option<Texts>,
+    pub(crate) ordering: Option<Choices>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct BodyTable {
     pub(crate) form_field: Option<String>,
+    pub(crate) from: Option<Text>,
+    pub(crate) redact: Option<Texts>,
+}
+
+/// Where keys are fetched.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct KeysTable {
+    pub(crate) url: Text,
+    pub(crate) hosts: Option<Texts>,
+    pub(crate) format: Text,
+    pub(crate) pointer: Option<Text>,
+    pub(crate) cache: Option<Text>,
+    pub(crate) subject: Option<String>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -86,6 +109,9 @@ pub(crate) struct HandshakeTable {
     pub(crate) when: Option<Texts>,
     pub(crate) require: Option<Texts>,
     pub(crate) signed: Option<bool>,
+    pub(crate) keep: Option<Text>,
+    pub(crate) confirm: Option<Text>,
+    pub(crate) hosts: Option<Texts>,
     pub(crate) status: Option<Spanned<u16>>,
     pub(crate) content_type: Option<String>,
     pub(crate) body: Option<Text>,
@@ -132,6 +158,43 @@ pub struct Sender {
 pub(crate) struct SetupTable {
     #[serde(default)]
     pub(crate) steps: Vec<String>,
+}
+
+/// What a key of `[event]` takes: one choice or a list of them.
+pub(crate) type Choices = Spanned<OneOrManyChoices>;
+
+/// A list of choices; one alone is a list of one.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(untagged)]
+pub(crate) enum OneOrManyChoices {
+    One(Choice),
+    Many(Vec<Choice>),
+}
+
+/// A value, or one that only counts where conditions hold.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(untagged)]
+pub(crate) enum Choice {
+    Value(String),
+    Conditional(Conditional),
+}
+
+/// Either `value` (an expression or a template) or `text` (as it is), where `when` holds.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Conditional {
+    pub(crate) value: Option<String>,
+    pub(crate) text: Option<String>,
+    pub(crate) when: OneOrMany,
+}
+
+impl OneOrManyChoices {
+    pub(crate) fn list(&self) -> &[Choice] {
+        match self {
+            Self::One(choice) => std::slice::from_ref(choice),
+            Self::Many(choices) => choices,
+        }
+    }
 }
 
 /// One text, or a list.

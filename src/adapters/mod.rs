@@ -4,16 +4,27 @@
 //! folders), `provider` (an adapter with secrets). What is done with a request is in [`crate::ingest`].
 
 mod adapter;
+mod chain;
 mod compile;
+mod compile_keys;
+mod compile_selectors;
 mod compile_signature;
+mod der;
 mod digest;
 mod expr;
+mod fetched;
+mod jwk;
+mod jwt;
 mod keys;
 mod lint;
 mod manifest;
 mod pattern;
+mod pins;
 mod pointers;
+mod private_key;
 mod provider;
+mod public_key;
+mod refresh;
 mod registry;
 mod rules;
 mod template;
@@ -21,12 +32,18 @@ mod template;
 pub use adapter::{Adapter, AdapterError};
 pub use manifest::Sender;
 pub use provider::{Provider, ProviderError, ProviderSpec};
+pub use refresh::{FetchError, Refresher, fetch};
 pub use registry::{Registry, RegistryError};
 
+pub(crate) use chain::is_trusted;
 pub(crate) use digest::{Digester, Tag, hash};
 pub(crate) use expr::{Doc, Expr, Function};
+pub(crate) use fetched::{Fetched, KeySource};
+pub(crate) use jwt::JwtAlgorithm;
 pub(crate) use keys::{BASE64, BASE64_URL, Key, Material, key};
 pub(crate) use pattern::Pattern;
+pub(crate) use pins::is_pinned;
 pub(crate) use pointers::{Wanted, parse_pointer};
-pub(crate) use rules::{Encoding, Handshake, Hash, ItemPath, KeyKind, Scheme, Signature, TimeFormat};
+pub(crate) use public_key::KeySet;
+pub(crate) use rules::{Encoding, Handshake, Hash, ItemPath, KeyStep, Scheme, Selector, Signature, TimeFormat};
 pub(crate) use template::{Condition, Operand, Part, Template, Test};

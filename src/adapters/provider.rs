@@ -2,16 +2,19 @@
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
+use jiff::Timestamp;
 use secrecy::{ExposeSecret as _, SecretString};
 
 use super::{
     adapter::Adapter,
     compile_signature::tolerance,
     digest::Digester,
+    fetched::KeyCache,
     keys::{self, Key},
     lint,
+    public_key::pem,
     registry::Registry,
-    rules::{Hash, KeyKind, Rules, Scheme},
+    rules::{Hash, KeyStep, Rules, Scheme},
 };
 use crate::{domain::AdapterName, ingest::Answer};
 
@@ -55,6 +58,10 @@ pub struct Provider {
     pub(crate) keys: Vec<Vec<Key>>,
     pub(crate) secrets: Vec<SecretString>,
     pub(crate) options: BTreeMap<String, String>,
+    /// The keys of `[keys]` that are at hand.
+    pub(crate) fetched: Arc<KeyCache>,
+    /// What a fetched certificate must lead to, as DER; none: the public roots.
+    pub(crate) roots: Vec<Vec<u8>>,
     /// For `hmac_sha256(…)` in answers of handshakes: keyed with the newest secret.
     pub(crate) answer_mac: Option<Digester>,
     warnings: Vec<String>,
@@ -119,6 +126,7 @@ impl Provider {
         }
         let keys = make_keys(&spec, &rules, &counts)?;
         let warnings = lint::provider(&spec, adapter, &rules);
+        let roots = roots(&spec, &rules);
         Ok(Self {
             name: spec.name.as_str().into(),
             adapter: adapter.name.clone(),
@@ -128,6 +136,8 @@ impl Provider {
             answer_mac: answer_mac(&rules, &spec.secrets),
             rules,
             keys,
+            fetched: Arc::default(),
+            roots,
             secrets: spec.secrets,
             options: spec.options,
             warnings,
@@ -150,6 +160,36 @@ impl Provider {
     #[must_use]
     pub fn signature_name(&self, index: usize) -> Option<&str> {
         Some(&self.rules.signatures.get(index)?.name)
+    }
+
+    /// Takes over the fetched keys of the provider that this one replaces.
+    #[must_use]
+    pub fn with_keys_of(mut self, other: &Self) -> Self {
+        self.fetched = Arc::clone(&other.fetched);
+        self
+    }
+
+    /// Notes that a key must be fetched, as [`crate::ingest::Rejection::CannotVerifyNow`] says.
+    pub fn want_key(&self, url: &str) {
+        self.fetched.want(url);
+    }
+
+    /// The URLs whose keys are to be fetched now. Each is given once; all are https, on hosts that the adapter names.
+    #[must_use]
+    pub fn due_keys(&self, now: Timestamp) -> Vec<String> {
+        let source = self.rules.key_source.as_ref();
+        source.map_or_else(Vec::new, |source| self.fetched.due(source, now).into_iter().collect())
+    }
+
+    /// Keeps what a URL of [`Provider::due_keys`] gave.
+    ///
+    /// # Errors
+    /// A sentence, where it holds no key. What was known before stays.
+    pub fn put_keys(&self, url: &str, text: &[u8], now: Timestamp) -> Result<(), String> {
+        match &self.rules.key_source {
+            Some(source) => self.fetched.put(source, url, text, now),
+            None => Err("the adapter fetches no keys".into()),
+        }
     }
 
     /// Whether requests are verified at all.
@@ -230,7 +270,14 @@ fn set_tolerance(rules: &mut Rules, tolerance: Option<i64>) -> bool {
 /// secret, such as a token and a signing key.
 fn make_keys(spec: &ProviderSpec, rules: &Rules, counts: &[bool]) -> Result<Vec<Vec<Key>>, ProviderError> {
     let mut keys: Vec<Vec<Key>> = vec![Vec::new(); rules.signatures.len()];
-    if rules.verify && spec.secrets.is_empty() {
+    let mut fetched = false;
+    for ((rule, keys), counts) in rules.signatures.iter().zip(&mut keys).zip(counts) {
+        if rule.fetched && *counts {
+            keys.push(Key::fetched());
+            fetched = true;
+        }
+    }
+    if rules.verify && spec.secrets.is_empty() && !fetched {
         return Err(ProviderError::NoSecret {
             provider: spec.name.clone(),
         });
@@ -245,13 +292,14 @@ fn make_keys(spec: &ProviderSpec, rules: &Rules, counts: &[bool]) -> Result<Vec<
             return Err(wrong("is empty".into()));
         }
         let mut problem = None;
-        let mut suits = !rules.verify;
+        let mut suits = !rules.verify || is_root(rules, secret);
         for (rule, keys) in rules
             .signatures
             .iter()
             .zip(&mut keys)
             .zip(counts)
             .filter_map(|(pair, counts)| counts.then_some(pair))
+            .filter(|(rule, _)| !rule.fetched)
         {
             match keys::key(rule, index, secret) {
                 Ok(key) => {
@@ -262,11 +310,30 @@ fn make_keys(spec: &ProviderSpec, rules: &Rules, counts: &[bool]) -> Result<Vec<
             }
         }
         if !suits {
-            let why = problem.unwrap_or_default();
+            let why = problem.unwrap_or_else(|| "the sender's keys are fetched, so there is none to give".into());
             return Err(wrong(format!("cannot be used: {why}")));
         }
     }
     Ok(keys)
+}
+
+/// Whether a secret is a certificate that fetched ones must lead to.
+fn is_root(rules: &Rules, secret: &SecretString) -> bool {
+    let chained = rules.key_source.as_ref().is_some_and(|source| source.subject.is_some());
+    chained && !certificates(secret).is_empty()
+}
+
+fn roots(spec: &ProviderSpec, rules: &Rules) -> Vec<Vec<u8>> {
+    let secrets = spec.secrets.iter().filter(|secret| is_root(rules, secret));
+    secrets.flat_map(certificates).collect()
+}
+
+fn certificates(secret: &SecretString) -> Vec<Vec<u8>> {
+    let blocks = pem(secret.expose_secret()).into_iter();
+    blocks
+        .filter(|(label, _)| *label == "CERTIFICATE")
+        .map(|(_, der)| der)
+        .collect()
 }
 
 fn answer_mac(rules: &Rules, secrets: &[SecretString]) -> Option<Digester> {
@@ -275,7 +342,7 @@ fn answer_mac(rules: &Rules, secrets: &[SecretString]) -> Option<Digester> {
         .signatures
         .iter()
         .find(|rule| matches!(rule.scheme, Scheme::Hmac(_)))
-        .map_or(KeyKind::Raw, |rule| rule.key);
+        .map_or(&[KeyStep::Raw][..], |rule| &rule.key);
     Some(Digester::keyed(Hash::Sha256, &keys::decode(kind, secret).ok()?))
 }
 

@@ -134,6 +134,17 @@ fn push_literal(parts: &mut Vec<Part>, text: &str) {
     }
 }
 
+impl Condition {
+    /// All expressions in it.
+    pub(crate) fn exprs(&self) -> Vec<&Expr> {
+        let mut exprs = vec![&self.expr];
+        if let Test::Equals(Operand::Template(template)) | Test::Differs(Operand::Template(template)) = &self.test {
+            exprs.extend(template.exprs());
+        }
+        exprs
+    }
+}
+
 impl Template {
     /// All expressions in it.
     pub(crate) fn exprs(&self) -> Vec<&Expr> {
@@ -153,10 +164,7 @@ impl Template {
 
     /// Whether an expression, or what it wraps, is this one.
     pub(crate) fn uses(&self, wanted: &Expr) -> bool {
-        fn same(expr: &Expr, wanted: &Expr) -> bool {
-            expr == wanted || matches!(expr, Expr::Call(_, inner) if same(inner, wanted))
-        }
-        self.exprs().into_iter().any(|expr| same(expr, wanted))
+        self.exprs().into_iter().any(|expr| expr.any(&|expr| expr == wanted))
     }
 }
 

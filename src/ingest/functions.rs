@@ -5,11 +5,14 @@ use std::borrow::Cow;
 use base64::Engine as _;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 
-use super::{form, scope::Value};
+use super::{canonical, form, scope::Value};
 use crate::adapters::{BASE64, BASE64_URL, Digester, Function, Hash, hash};
 
 /// What an escape must be written for: all but letters, digits and `-_.~` (RFC 3986).
 const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+
+/// The checksum of zip and PNG.
+const CRC32: crc::Crc<u32> = crc::Crc::<u32>::new(&crc::CRC_32_ISO_HDLC);
 
 /// Applies a function. `mac` is keyed with the newest secret.
 pub(crate) fn call<'s>(function: Function, value: Cow<'s, [u8]>, mac: Option<&Digester>) -> Value<'s> {
@@ -35,6 +38,8 @@ pub(crate) fn call<'s>(function: Function, value: Cow<'s, [u8]>, mac: Option<&Di
         Function::Unhex => Cow::Owned(hex::decode(&value).ok()?),
         Function::UrlDecode => Cow::Owned(form::decode(&value).into_owned()),
         Function::UrlEncode => Cow::Owned(percent_encode(&value, UNRESERVED).to_string().into_bytes()),
+        Function::Crc32 => Cow::Owned(CRC32.checksum(&value).to_string().into_bytes()),
+        Function::Requery => Cow::Owned(canonical::requery(&value)),
         Function::Json => {
             let text = std::str::from_utf8(&value).ok()?;
             Cow::Owned(serde_json::to_vec(text).ok()?)
