@@ -11,9 +11,9 @@ use super::der;
 /// `id-kp-serverAuth`: asked for only where a certificate states uses at all.
 const SERVER_AUTH: &[u8] = &[0x2b, 0x06, 0x01, 0x05, 0x05, 0x07, 0x03, 0x01];
 
-/// Whether the first certificate is trusted as `subject` at `now`. Without roots of the operator's, the public ones of
+/// Whether the first certificate is trusted as one of `subjects` at `now`. Without roots of the operator's, the public ones of
 /// the web count. The name may be a subject alternative name or, in certificates without any, the common name.
-pub(crate) fn is_trusted(certificates: &[Vec<u8>], roots: &[Vec<u8>], subject: &str, now: Timestamp) -> bool {
+pub(crate) fn is_trusted(certificates: &[Vec<u8>], roots: &[Vec<u8>], subjects: &[String], now: Timestamp) -> bool {
     let Some((first, rest)) = certificates.split_first() else {
         return false;
     };
@@ -52,7 +52,7 @@ pub(crate) fn is_trusted(certificates: &[Vec<u8>], roots: &[Vec<u8>], subject: &
         None,
         None,
     );
-    chained.is_ok() && is_named(&certificate, &first, subject)
+    chained.is_ok() && subjects.iter().any(|subject| is_named(&certificate, &first, subject))
 }
 
 fn is_named(certificate: &EndEntityCert<'_>, der: &[u8], subject: &str) -> bool {

@@ -173,6 +173,7 @@ fn handshake(parser: &mut Parser, index: usize, table: &HandshakeTable, claims: 
         secret: true,
         hmac: true,
         claims: claims && signed,
+        secret_id: true,
         ..Allowed::default()
     };
     if let Some(text) = &table.method

@@ -70,7 +70,7 @@ pub(crate) fn key_source(parser: &mut Parser, table: &KeysTable) -> Compiled<Key
         format,
         pointer,
         cache,
-        subject: table.subject.clone(),
+        subjects: table.subject.clone().unwrap_or_default().0,
     })
 }
 

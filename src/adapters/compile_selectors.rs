@@ -3,9 +3,10 @@
 use jiff::tz::Offset;
 
 use super::{
+    choices::{Choice, Choices},
     compile::{Compiled, conditions, each, fail},
     expr::{Allowed, Doc, Expr, Parser},
-    manifest::{BodyTable, Choice, Choices, EventTable, Manifest, Texts},
+    manifest::{BodyTable, EventTable, Manifest, Texts},
     pointers::parse_pointer,
     rules::{Selector, Selectors},
     template::{Part, Template},
@@ -23,7 +24,7 @@ pub(crate) fn selectors(parser: &mut Parser, table: &EventTable, item: bool, cla
         let Some(choices) = choices else {
             return Ok(Vec::new());
         };
-        let all = choices.get_ref().list().iter();
+        let all = choices.get_ref().0.iter();
         all.map(|one| selector(parser, &format!("event.{key}"), choices, one, allowed))
             .collect()
     };

@@ -32,6 +32,8 @@ pub(crate) enum Expr {
     Headers(String),
     Url,
     UrlWithPort,
+    /// Without the query.
+    UrlBase,
     Path,
     QueryString,
     Host,
@@ -48,6 +50,8 @@ pub(crate) enum Expr {
     PlivoUrl,
     /// A place in a JSON text.
     At(Box<Wanted>, Box<Expr>),
+    /// Several values, one after the other.
+    Join(Vec<Expr>),
     Call(Function, Box<Expr>),
 }
 
@@ -74,6 +78,7 @@ pub(crate) enum Function {
     Trim,
     Sha1,
     Sha256,
+    HmacSha1,
     HmacSha256,
     Base64,
     Unbase64,
@@ -123,12 +128,13 @@ pub(crate) struct Parser {
     pub(crate) documents: Documents,
 }
 
-const FUNCTIONS: [(&str, Function); 14] = [
+const FUNCTIONS: [(&str, Function); 15] = [
     ("lower", Function::Lower),
     ("upper", Function::Upper),
     ("trim", Function::Trim),
     ("sha1", Function::Sha1),
     ("sha256", Function::Sha256),
+    ("hmac_sha1", Function::HmacSha1),
     ("hmac_sha256", Function::HmacSha256),
     ("base64", Function::Base64),
     ("unbase64", Function::Unbase64),
@@ -159,15 +165,19 @@ impl Parser {
     }
 
     fn call(&mut self, name: &str, rest: &str, allowed: Allowed<'_>) -> Result<Expr, String> {
-        if name == "at" {
-            return self.at(rest, allowed);
+        match name {
+            "at" => return self.at(rest, allowed),
+            "join" => return self.join(rest, allowed),
+            _ => {}
         }
         let Some((_, function)) = FUNCTIONS.iter().find(|(known, _)| *known == name) else {
             let known = FUNCTIONS.map(|(known, _)| known).join(", ");
-            return Err(format!("`{name}` is no function; one of {known}, at"));
+            return Err(format!("`{name}` is no function; one of {known}, at, join"));
         };
-        if *function == Function::HmacSha256 && !allowed.hmac {
-            return Err("`hmac_sha256` is keyed with the secret and only for answers of handshakes".into());
+        if matches!(function, Function::HmacSha1 | Function::HmacSha256) && !allowed.hmac {
+            return Err(format!(
+                "`{name}` is keyed with the secret and only for answers of handshakes"
+            ));
         }
         let Some(inner) = rest.strip_suffix(')') else {
             return Err(format!("expected `)` at the end of `{name}({rest}`"));
@@ -183,6 +193,24 @@ impl Parser {
         };
         let wanted = Wanted::only(&parse_pointer(pointer.trim())?);
         Ok(Expr::At(Box::new(wanted), Box::new(self.expr(inner, allowed)?)))
+    }
+
+    /// `join(x, y, z)`; commas inside of brackets belong to what is in them.
+    fn join(&mut self, rest: &str, allowed: Allowed<'_>) -> Result<Expr, String> {
+        let Some(inner) = rest.strip_suffix(')') else {
+            return Err("expected `join(expression, expression)`".into());
+        };
+        let mut depth = 0_usize;
+        let parts = inner.split(|c: char| {
+            depth = match c {
+                '(' => depth + 1,
+                ')' => depth.saturating_sub(1),
+                _ => depth,
+            };
+            c == ',' && depth == 0
+        });
+        let parts: Result<Vec<_>, _> = parts.map(|part| self.expr(part, allowed)).collect();
+        parts.map(Expr::Join)
     }
 
     fn source(&mut self, source: &str, rest: &str, allowed: Allowed<'_>) -> Result<Expr, String> {
@@ -296,6 +324,7 @@ fn word(text: &str, allowed: Allowed<'_>) -> Result<Expr, String> {
     Ok(match text {
         "body" => Expr::Body,
         "url" => Expr::Url,
+        "url_base" => Expr::UrlBase,
         "url_with_port" => Expr::UrlWithPort,
         "path" => Expr::Path,
         "query" => Expr::QueryString,
@@ -355,12 +384,18 @@ impl Expr {
         match self {
             Self::Json { .. } | Self::KeyOf { .. } | Self::Item => true,
             Self::Call(_, inner) | Self::At(_, inner) => inner.reads_json(),
+            Self::Join(parts) => parts.iter().any(Self::reads_json),
             _ => false,
         }
     }
 
     /// Whether this, or what it wraps, is such an expression.
     pub(crate) fn any(&self, is: &dyn Fn(&Self) -> bool) -> bool {
-        is(self) || matches!(self, Self::Call(_, inner) | Self::At(_, inner) if inner.any(is))
+        is(self)
+            || match self {
+                Self::Call(_, inner) | Self::At(_, inner) => inner.any(is),
+                Self::Join(parts) => parts.iter().any(|part| part.any(is)),
+                _ => false,
+            }
     }
 }

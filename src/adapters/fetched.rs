@@ -35,8 +35,8 @@ pub(crate) struct KeySource {
     pub(crate) pointer: Option<Wanted>,
     /// How long fetched keys are used, in seconds.
     pub(crate) cache: i64,
-    /// The name that the certificate must have, chained to a root.
-    pub(crate) subject: Option<String>,
+    /// The names of which the certificate must have one, chained to a root; none: the host vouches for it.
+    pub(crate) subjects: Vec<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

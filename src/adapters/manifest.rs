@@ -5,6 +5,8 @@ use std::{collections::BTreeMap, fmt};
 use serde::{Deserialize, Deserializer, de};
 use toml::Spanned;
 
+use super::choices::Choices;
+
 /// A text that remembers where it stands, for messages.
 pub(crate) type Text = Spanned<String>;
 /// One text or a list of them.
@@ -92,7 +94,7 @@ pub(crate) struct KeysTable {
     pub(crate) format: Text,
     pub(crate) pointer: Option<Text>,
     pub(crate) cache: Option<Text>,
-    pub(crate) subject: Option<String>,
+    pub(crate) subject: Option<OneOrMany>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -158,43 +160,6 @@ pub struct Sender {
 pub(crate) struct SetupTable {
     #[serde(default)]
     pub(crate) steps: Vec<String>,
-}
-
-/// What a key of `[event]` takes: one choice or a list of them.
-pub(crate) type Choices = Spanned<OneOrManyChoices>;
-
-/// A list of choices; one alone is a list of one.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(untagged)]
-pub(crate) enum OneOrManyChoices {
-    One(Choice),
-    Many(Vec<Choice>),
-}
-
-/// A value, or one that only counts where conditions hold.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(untagged)]
-pub(crate) enum Choice {
-    Value(String),
-    Conditional(Conditional),
-}
-
-/// Either `value` (an expression or a template) or `text` (as it is), where `when` holds.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Conditional {
-    pub(crate) value: Option<String>,
-    pub(crate) text: Option<String>,
-    pub(crate) when: OneOrMany,
-}
-
-impl OneOrManyChoices {
-    pub(crate) fn list(&self) -> &[Choice] {
-        match self {
-            Self::One(choice) => std::slice::from_ref(choice),
-            Self::Many(choices) => choices,
-        }
-    }
 }
 
 /// One text, or a list.

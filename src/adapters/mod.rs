@@ -5,6 +5,7 @@
 
 mod adapter;
 mod chain;
+mod choices;
 mod compile;
 mod compile_keys;
 mod compile_selectors;

@@ -62,8 +62,8 @@ pub struct Provider {
     pub(crate) fetched: Arc<KeyCache>,
     /// What a fetched certificate must lead to, as DER; none: the public roots.
     pub(crate) roots: Vec<Vec<u8>>,
-    /// For `hmac_sha256(…)` in answers of handshakes: keyed with the newest secret.
-    pub(crate) answer_mac: Option<Digester>,
+    /// For `hmac_sha1(…)` and `hmac_sha256(…)` in answers of handshakes: keyed with the newest secret.
+    pub(crate) answer_macs: Option<[Digester; 2]>,
     warnings: Vec<String>,
 }
 
@@ -133,7 +133,7 @@ impl Provider {
             public_url: spec.public_url.trim_end_matches('/').to_owned(),
             max_body: spec.max_body,
             on_conflict: spec.on_conflict,
-            answer_mac: answer_mac(&rules, &spec.secrets),
+            answer_macs: answer_macs(&rules, &spec.secrets),
             rules,
             keys,
             fetched: Arc::default(),
@@ -277,7 +277,10 @@ fn make_keys(spec: &ProviderSpec, rules: &Rules, counts: &[bool]) -> Result<Vec<
             fetched = true;
         }
     }
-    if rules.verify && spec.secrets.is_empty() && !fetched {
+    // One that hands its secret over in a handshake must be able to reach us before it is known. Nothing else of it
+    // is taken until then.
+    let comes = rules.handshakes.iter().any(|handshake| handshake.keep.is_some());
+    if rules.verify && spec.secrets.is_empty() && !fetched && !comes {
         return Err(ProviderError::NoSecret {
             provider: spec.name.clone(),
         });
@@ -319,7 +322,10 @@ fn make_keys(spec: &ProviderSpec, rules: &Rules, counts: &[bool]) -> Result<Vec<
 
 /// Whether a secret is a certificate that fetched ones must lead to.
 fn is_root(rules: &Rules, secret: &SecretString) -> bool {
-    let chained = rules.key_source.as_ref().is_some_and(|source| source.subject.is_some());
+    let chained = rules
+        .key_source
+        .as_ref()
+        .is_some_and(|source| !source.subjects.is_empty());
     chained && !certificates(secret).is_empty()
 }
 
@@ -336,14 +342,15 @@ fn certificates(secret: &SecretString) -> Vec<Vec<u8>> {
         .collect()
 }
 
-fn answer_mac(rules: &Rules, secrets: &[SecretString]) -> Option<Digester> {
+fn answer_macs(rules: &Rules, secrets: &[SecretString]) -> Option<[Digester; 2]> {
     let secret = secrets.first()?.expose_secret();
     let kind = rules
         .signatures
         .iter()
         .find(|rule| matches!(rule.scheme, Scheme::Hmac(_)))
         .map_or(&[KeyStep::Raw][..], |rule| &rule.key);
-    Some(Digester::keyed(Hash::Sha256, &keys::decode(kind, secret).ok()?))
+    let key = keys::decode(kind, secret).ok()?;
+    Some([Hash::Sha1, Hash::Sha256].map(|hash| Digester::keyed(hash, &key)))
 }
 
 fn setting(spec: &ProviderSpec, key: &str, problem: String) -> ProviderError {

@@ -134,17 +134,6 @@ fn push_literal(parts: &mut Vec<Part>, text: &str) {
     }
 }
 
-impl Condition {
-    /// All expressions in it.
-    pub(crate) fn exprs(&self) -> Vec<&Expr> {
-        let mut exprs = vec![&self.expr];
-        if let Test::Equals(Operand::Template(template)) | Test::Differs(Operand::Template(template)) = &self.test {
-            exprs.extend(template.exprs());
-        }
-        exprs
-    }
-}
-
 impl Template {
     /// All expressions in it.
     pub(crate) fn exprs(&self) -> Vec<&Expr> {

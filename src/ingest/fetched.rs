@@ -20,8 +20,13 @@ pub(crate) fn keys(scope: &Scope<'_, '_>, frame: Frame<'_>) -> Result<Arc<Fetche
     if !fetched.is_fresh(source, scope.now) {
         return Err(Rejection::CannotVerifyNow { url: url.into_owned() });
     }
-    if let Some(subject) = &source.subject
-        && !is_trusted(&fetched.certificates, &scope.provider.roots, subject, scope.now)
+    if !source.subjects.is_empty()
+        && !is_trusted(
+            &fetched.certificates,
+            &scope.provider.roots,
+            &source.subjects,
+            scope.now,
+        )
     {
         return Err(Rejection::UntrustedKey);
     }

@@ -14,8 +14,8 @@ const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove
 /// The checksum of zip and PNG.
 const CRC32: crc::Crc<u32> = crc::Crc::<u32>::new(&crc::CRC_32_ISO_HDLC);
 
-/// Applies a function. `mac` is keyed with the newest secret.
-pub(crate) fn call<'s>(function: Function, value: Cow<'s, [u8]>, mac: Option<&Digester>) -> Value<'s> {
+/// Applies a function. `macs` (SHA-1, SHA-256) are keyed with the newest secret.
+pub(crate) fn call<'s>(function: Function, value: Cow<'s, [u8]>, macs: Option<&[Digester; 2]>) -> Value<'s> {
     Some(match function {
         Function::Lower => Cow::Owned(value.to_ascii_lowercase()),
         Function::Upper => Cow::Owned(value.to_ascii_uppercase()),
@@ -25,8 +25,9 @@ pub(crate) fn call<'s>(function: Function, value: Cow<'s, [u8]>, mac: Option<&Di
         },
         Function::Sha1 => hex(hash(Hash::Sha1, &value).bytes()),
         Function::Sha256 => hex(hash(Hash::Sha256, &value).bytes()),
-        Function::HmacSha256 => {
-            let mut mac = mac?.clone();
+        Function::HmacSha1 | Function::HmacSha256 => {
+            let [sha1, sha256] = macs?;
+            let mut mac = if function == Function::HmacSha1 { sha1 } else { sha256 }.clone();
             mac.update(&value);
             hex(mac.finish().bytes())
         }

@@ -13,6 +13,10 @@ use crate::adapters::{Handshake, is_pinned};
 pub(crate) fn answer<'a>(scope: &Scope<'_, 'a>, signed: bool) -> Result<Option<Ingested<'a>>, Rejection> {
     let frame = Frame {
         secret: scope.secret(),
+        secret_id: scope.secret().and_then(|secret| {
+            let colon = secret.iter().position(|byte| *byte == b':')?;
+            Some(&secret[..colon])
+        }),
         ..Frame::default()
     };
     for handshake in &scope.provider.rules.handshakes {

@@ -95,7 +95,7 @@ fn try_token<'d>(
 
 impl<'t> Token<'t> {
     fn read(text: &'t [u8]) -> Option<Self> {
-        let text = std::str::from_utf8(text).ok()?.trim();
+        let text = std::str::from_utf8(text).ok()?;
         let (signed, signature) = text.rsplit_once('.')?;
         let (header, payload) = signed.split_once('.')?;
         if payload.contains('.') {

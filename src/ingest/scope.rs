@@ -96,6 +96,14 @@ impl<'p, 'a> Scope<'p, 'a> {
             Expr::RequestId => Some(Cow::Owned(self.request_id())),
             Expr::Headers(name) => self.headers(name),
             Expr::Url => Some(Cow::Borrowed(request.url.as_bytes())),
+            Expr::UrlBase => Some(Cow::Borrowed(request.url.split(['?', '#']).next()?.as_bytes())),
+            Expr::Join(parts) => {
+                let mut joined = Vec::new();
+                for part in parts {
+                    joined.extend_from_slice(&self.eval(part, frame)?);
+                }
+                Some(Cow::Owned(joined))
+            }
             Expr::UrlWithPort => Some(super::url::with_port(request.url)),
             Expr::Path => Some(Cow::Borrowed(super::url::parts(request.url).path.as_bytes())),
             Expr::Host => Some(Cow::Borrowed(super::url::parts(request.url).host.as_bytes())),
@@ -121,7 +129,7 @@ impl<'p, 'a> Scope<'p, 'a> {
             }
             Expr::Config(name) => self.config(name).map(Cow::Borrowed),
             Expr::Call(function, inner) => {
-                super::functions::call(*function, self.eval(inner, frame)?, self.provider.answer_mac.as_ref())
+                super::functions::call(*function, self.eval(inner, frame)?, self.provider.answer_macs.as_ref())
             }
         }
     }

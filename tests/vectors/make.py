@@ -21,6 +21,12 @@ import urllib.parse
 import uuid
 from pathlib import Path
 
+try:
+    import public
+except ImportError as missing:
+    public = None
+    print(f"senders with public keys are left out: {missing} (pip install cryptography==48.0.0)")
+
 ROOT = Path(__file__).resolve().parents[2] / "providers"
 NOW = 1767607200  # 2026-01-05T10:00:00Z
 
@@ -89,9 +95,11 @@ def fill(text, seed, secret, at):
             return rfc3339(at)
         if kind == "secret":
             return secret
+        if kind == "config":
+            return PROVIDERS[seed.split("/")[0]].config[name.split(":")[1]]
         return match.group(0)
 
-    return re.sub(r"\{\{([a-z0-9_]+(?::[0-9]+)?)\}\}", value, text)
+    return re.sub(r"\{\{([a-z0-9_]+(?::[a-z0-9_]+)?)\}\}", value, text)
 
 
 def rfc3339(at):
@@ -459,6 +467,7 @@ class Provider:
         self.sign, self.events, self.key, self.tolerance = sign, events, key, tolerance
         self.where = [where] if isinstance(where, str) else where
         self.tamper, self.answer, self.config = tamper, answer, config
+        self.secrets, self.broken = None, True
 
 
 def svix_like(events, **more):
@@ -538,6 +547,10 @@ PROVIDERS = {
 }
 
 
+if public:
+    PROVIDERS |= public.table(sys.modules[__name__])
+
+
 # --- the cases ------------------------------------------------------------------------------------------------------
 
 
@@ -553,7 +566,7 @@ class File:
             "url": request.url,
             "headers": [list(pair) for pair in request.headers],
             "body_base64": b64(request.body),
-            "secrets": secrets,
+            "secrets": secrets if self.provider.secrets is None else self.provider.secrets,
         }
         if self.provider.config:
             line["config"] = self.provider.config
@@ -589,7 +602,10 @@ def signed(name, provider, file, key, age=2, salt=""):
 
 def tampered(provider, request):
     bad = request.copy()
-    if provider.tamper == "url":
+    if callable(provider.tamper):
+        bad.body = provider.tamper(request)
+        assert bad.body != request.body
+    elif provider.tamper == "url":
         bad.url = bad.url.replace("data.id=1", "data.id=2").replace("data.id=ORD01", "data.id=ORD02")
         assert bad.url != request.url
     elif provider.tamper == "signed":
@@ -639,7 +655,8 @@ def common(out):
     for file in files:
         request = signed(name, provider, file, key)
         out.event(f"sample {file}", request, [key])
-        out.rejected(f"wrong key {file}", request, [other])
+        forged = request if provider.secrets is None else signed(name, provider, file, other)
+        out.rejected(f"wrong key {file}", forged, [other])
         if provider.tamper:
             out.rejected(f"tampered {file}", tampered(provider, request), [key])
         if provider.tamper == "body":
@@ -647,8 +664,11 @@ def common(out):
             bad.body += b" "
             out.rejected(f"tampered whitespace {file}", bad, [key])
     request = signed(name, provider, files[0], key)
-    out.event("rotation, the older secret", request, [other, key])
-    out.event("rotation, the newer secret", request, [key, other])
+    if provider.secrets is None:
+        out.event("rotation, the older secret", request, [other, key])
+        out.event("rotation, the newer secret", request, [key, other])
+    if not provider.broken:
+        return
     out.rejected("missing signature", without_signature(provider, request), [key])
     out.rejected("empty signature", broken_signature(provider, request, ""), [key])
     out.rejected("malformed signature", broken_signature(provider, request, "garbage"), [key])
@@ -776,6 +796,9 @@ def more_cases(out):
         challenge = sign(post(name, b'{"challenge":"sample-challenge-text","subscription":{"id":"1","status":"webhook_callback_verification_pending"}}', about))
         out.challenge("callback verification", challenge, [key], "sample-challenge-text")
         out.rejected("callback verification, wrong key", challenge, [other])
+        about[2:3] = [("Twitch-Eventsub-Message-Type", "revocation")]
+        revoked = sign(post(name, b'{"subscription":{"id":"1","status":"authorization_revoked"}}', about))
+        out.event("revocation", revoked, [key], [(str(uuid.UUID(int=9)), "revocation.authorization_revoked")])
     if name == "dropbox":
         out.challenge("challenge", get(name, "?challenge=sample%20text"), [key], "sample text", [["X-Content-Type-Options", "nosniff"]])
     if name == "meta":
@@ -831,6 +854,10 @@ def more_cases(out):
         r = sample(name, first, key, NOW, "port")
         r.set("X-Twilio-Signature", b64(mac(key, r.url.replace(".com/", ".com:443/") + sorted_fields(r), "sha1")))
         out.event("url signed with its port", r, [key])
+        r = sample(name, first, key, NOW, "requery")
+        r.url += "?name=O%27Brien+%26+Co&x"
+        r.set("X-Twilio-Signature", b64(mac(key, r.url.split("?")[0] + "?name=O'Brien%20%26%20Co&x=" + sorted_fields(r), "sha1")))
+        out.event("url whose query was written again", r, [key])
         r = post(name, b"MessageSid=SM1&SmsStatus=received&B=2&B=1&B=2&a=&Body=%C3%A9+%2B", [FORM], "?tenant=7&next=%2Fa")
         out.event("a repeated and an empty field", sign(r), [key], [("SM1", "message.received")])
         body = b'{"id":"EZ1","eventType":"reservation.created"}'
@@ -878,6 +905,12 @@ def more_cases(out):
         r.set("X-DocuSign-Signature-1", b64(mac(other, r.body)))
         r.set("X-DocuSign-Signature-2", b64(mac(key, r.body)))
         out.event("the second of two keys", r, [key])
+        r.drop("X-DocuSign-Signature-1", "X-DocuSign-Signature-2")
+        r.set("X-DocuSign-Signature-100", b64(mac(key, r.body)))
+        out.event("the hundredth key", r, [key])
+        r.drop("X-DocuSign-Signature-100")
+        r.set("X-DocuSign-Signature-101", b64(mac(key, r.body)))
+        out.rejected("a number too high", r, [key])
     if name in ("pagerduty", "mollie"):
         header = provider.where[0]
         good = request.get(header)
@@ -945,6 +978,8 @@ def main(arguments):
         out = File(name, PROVIDERS[name])
         common(out)
         more_cases(out)
+        if public:
+            public.more_cases(out, sys.modules[__name__])
         cases = [line["case"] for line in out.lines]
         assert len(set(cases)) == len(cases), f"{name}: a case twice"
         result = "".join(json.dumps(line, separators=(",", ":"), ensure_ascii=False) + "\n" for line in out.lines)
