@@ -1,6 +1,7 @@
 //! The composition root: builds every part from the configuration and alone knows them all. One token stops everything,
 //! in the order in which nothing is lost: no new requests, then no requests, then no work, then no store.
 
+mod keys;
 mod plan;
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
@@ -87,6 +88,9 @@ pub async fn start(
     });
     if let Some(worker) = &worker {
         store.set_handoff(worker.handoff());
+    }
+    if start.role != Role::Worker {
+        tokio::spawn(keys::refresh(plan.providers.clone(), stop.clone()));
     }
     let router = plan.router;
     let services = http::Services {

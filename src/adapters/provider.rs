@@ -162,6 +162,12 @@ impl Provider {
         Some(&self.rules.signatures.get(index)?.name)
     }
 
+    /// Whether the sender's keys must be fetched.
+    #[must_use]
+    pub fn fetches_keys(&self) -> bool {
+        self.rules.signatures.iter().any(|rule| rule.fetched)
+    }
+
     /// Takes over the fetched keys of the provider that this one replaces.
     #[must_use]
     pub fn with_keys_of(mut self, other: &Self) -> Self {

@@ -210,9 +210,13 @@ mod explain_tests;
 #[cfg(test)]
 mod identity_tests;
 #[cfg(test)]
+mod language_tests;
+#[cfg(test)]
 mod mutation_tests;
 #[cfg(test)]
 mod provider_tests;
+#[cfg(test)]
+mod public_tests;
 #[cfg(test)]
 mod suite_tests;
 #[cfg(test)]

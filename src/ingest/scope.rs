@@ -315,13 +315,14 @@ impl<'p, 'a> Scope<'p, 'a> {
         let _ = self.claims.set(claims);
     }
 
-    /// All values that a source has.
-    pub(crate) fn candidates<'s>(&'s self, source: &'s Expr, frame: Frame<'s>) -> Vec<Cow<'s, [u8]>> {
+    /// Adds all values that a source has.
+    pub(crate) fn candidates<'s>(&'s self, source: &'s Expr, frame: Frame<'s>, into: &mut Vec<Cow<'s, [u8]>>) {
         match source {
-            Expr::Numbered(prefix) => (1..=MOST_NUMBERED)
-                .filter_map(|number| self.header(&format!("{prefix}{number}")))
-                .collect(),
-            source => self.eval(source, frame).into_iter().collect(),
+            Expr::Numbered(prefix) => {
+                let numbered = (1..=MOST_NUMBERED).map(|number| format!("{prefix}{number}"));
+                into.extend(numbered.filter_map(|name| self.header(&name)));
+            }
+            source => into.extend(self.eval(source, frame)),
         }
     }
 

@@ -112,8 +112,11 @@ fn try_values(
 
 /// What the sources hold.
 pub(crate) fn source_values<'s>(scope: &'s Scope<'_, '_>, rule: &'s Signature, frame: Frame<'s>) -> Vec<Cow<'s, [u8]>> {
-    let sources = rule.sources.iter();
-    sources.flat_map(|source| scope.candidates(source, frame)).collect()
+    let mut values = Vec::with_capacity(rule.sources.len());
+    for source in &rule.sources {
+        scope.candidates(source, frame, &mut values);
+    }
+    values
 }
 
 /// Matches the values against the patterns.
