@@ -89,13 +89,14 @@ pub async fn start(
     if let Some(worker) = &worker {
         store.set_handoff(worker.handoff());
     }
-    if start.role != Role::Worker {
-        tokio::spawn(keys::refresh(plan.providers.clone(), stop.clone()));
-    }
     let router = plan.router;
+    let providers = Arc::new(http::Providers::new(plan.providers));
+    if start.role != Role::Worker {
+        tokio::spawn(keys::refresh(Arc::clone(&providers), stop.clone()));
+    }
     let services = http::Services {
         store: Arc::clone(&store),
-        providers: Arc::new(http::Providers::new(plan.providers)),
+        providers,
         router: Arc::new(move |provider, adapter, event_type| router.routes(provider, adapter, event_type)),
         handlers,
         prometheus: prometheus.clone(),

@@ -8,8 +8,9 @@ use super::{
     compile_keys::{hosts, key_source},
     compile_selectors::{body_from, redact, selectors},
     compile_signature::{check_kinds, signature},
-    expr::{Allowed, Doc, Expr, Parser},
+    expr::{Doc, Expr},
     manifest::{BatchTable, HandshakeTable, Manifest, ResponseTable, Text, Texts},
+    parser::{Allowed, Parser},
     pointers::{Wanted, parse_pointer},
     rules::{Batch, Handshake, ItemPath, Rules, Scheme},
     template::{Condition, Part, Template},
@@ -198,8 +199,8 @@ fn handshake(parser: &mut Parser, index: usize, table: &HandshakeTable, claims: 
         None => Template::default(),
     };
     let mut optional = |name: &str, text: Option<&Text>| text.map(|text| template(name, text)).transpose();
-    let keep = optional("keep", table.keep.as_ref().map(|text| as_template(text)).as_ref())?;
-    let confirm = optional("confirm", table.confirm.as_ref().map(|text| as_template(text)).as_ref())?;
+    let keep = optional("keep", table.keep.as_ref().map(as_template).as_ref())?;
+    let confirm = optional("confirm", table.confirm.as_ref().map(as_template).as_ref())?;
     let pinned = hosts(table.hosts.as_ref(), &key("hosts"))?;
     if let (Some(text), true) = (&table.confirm, pinned.is_empty()) {
         return fail(text, &key("hosts"), "expected the hosts that a URL to call may have");

@@ -3,9 +3,9 @@
 use super::{
     compile::{Compiled, each, fail},
     compile_signature::tolerance,
-    expr::{Allowed, Parser},
     fetched::{KeyFormat, KeySource},
     manifest::{KeysTable, Texts},
+    parser::{Allowed, Parser},
     pins,
     pointers::{Wanted, parse_pointer},
     template::Part,

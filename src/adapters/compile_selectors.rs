@@ -5,8 +5,9 @@ use jiff::tz::Offset;
 use super::{
     choices::{Choice, Choices},
     compile::{Compiled, conditions, each, fail},
-    expr::{Allowed, Doc, Expr, Parser},
+    expr::{Doc, Expr},
     manifest::{BodyTable, EventTable, Manifest, Texts},
+    parser::{Allowed, Parser},
     pointers::parse_pointer,
     rules::{Selector, Selectors},
     template::{Part, Template},

@@ -2,9 +2,10 @@
 
 use super::{
     compile::{Compiled, RuleError, conditions, each, fail},
-    expr::{Allowed, Expr, Parser},
+    expr::Expr,
     jwt::{JWT_ALGORITHMS, JwtAlgorithm},
     manifest::{Manifest, SignatureTable, Text},
+    parser::{Allowed, Parser},
     pattern::Pattern,
     public_key::Public,
     rules::{Encoding, Hash, KeyStep, Scheme, Signature, TimeFormat},
@@ -139,6 +140,7 @@ pub(crate) fn signature(parser: &mut Parser, index: usize, table: &SignatureTabl
         when: conditions(parser, table.when.as_ref(), &key("when"), Allowed::default())?,
     };
     check_time(table, &signature, &key)?;
+    check_format(table, &signature, &key)?;
     Ok(signature)
 }
 
@@ -311,6 +313,24 @@ fn unused_keys(table: &SignatureTable, scheme: Scheme, key: &impl Fn(&str) -> St
         }
     }
     Ok(())
+}
+
+fn check_format(table: &SignatureTable, signature: &Signature, key: &impl Fn(&str) -> String) -> Compiled<()> {
+    let names_secret = signature
+        .format
+        .iter()
+        .any(|pattern| pattern.names().any(|name| name == "secret_id"));
+    match &table.format {
+        Some(text) if names_secret && !signature.key.contains(&KeyStep::Pair) => fail(
+            text,
+            &key("format"),
+            "`{secret_id}` is the first part of a secret, so expected `key = \"pair\"`",
+        ),
+        Some(text) if signature.positional && signature.list.is_none() => {
+            fail(text, &key("positional"), "expected `list`, in which items have places")
+        }
+        _ => Ok(()),
+    }
 }
 
 fn check_time(table: &SignatureTable, signature: &Signature, key: &impl Fn(&str) -> String) -> Compiled<()> {

@@ -29,7 +29,7 @@ struct Jwk {
 #[serde(untagged)]
 enum Text {
     Set { keys: Vec<serde_json::Value> },
-    One(Jwk),
+    One(Box<Jwk>),
 }
 
 /// Reads a JWK or a set. Keys of a set that are of no known kind are passed over.
@@ -39,7 +39,7 @@ enum Text {
 pub(crate) fn parse(text: &str) -> Result<KeySet, String> {
     let text: Text = serde_json::from_str(text).map_err(|_| "it is no JWK and no set of them")?;
     let keys: Vec<Jwk> = match text {
-        Text::One(jwk) => vec![jwk],
+        Text::One(jwk) => vec![*jwk],
         Text::Set { keys } => keys
             .into_iter()
             .filter_map(|key| serde_json::from_value(key).ok())

@@ -19,6 +19,7 @@ mod jwt;
 mod keys;
 mod lint;
 mod manifest;
+mod parser;
 mod pattern;
 mod pins;
 mod pointers;

@@ -1,6 +1,9 @@
 //! Templates (text with expressions in it) and conditions.
 
-use super::expr::{Allowed, Expr, Parser};
+use super::{
+    expr::Expr,
+    parser::{Allowed, Parser},
+};
 
 /// Text with expressions in braces, and parts in brackets that drop out.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -11,7 +14,7 @@ pub(crate) enum Part {
     Literal(String),
     Value(Expr),
     /// Dropped when an expression in it has no value.
-    Optional(Vec<Part>),
+    Optional(Vec<Self>),
 }
 
 /// A condition on a request.

@@ -6,20 +6,16 @@ use std::{sync::Arc, time::Duration};
 use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 
-use crate::adapters::{Provider, Refresher, fetch};
+use crate::{
+    adapters::{Refresher, fetch},
+    http::Providers,
+};
 
 /// How often we look whether a key is due. Looking costs nothing.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// Keeps the keys of these providers fresh until told to stop. Ends at once where none fetches any.
-pub(super) async fn refresh(providers: Vec<Arc<Provider>>, stop: CancellationToken) {
-    let providers: Vec<_> = providers
-        .into_iter()
-        .filter(|provider| provider.fetches_keys())
-        .collect();
-    if providers.is_empty() {
-        return;
-    }
+/// Keeps the keys of whatever providers there are fresh, until told to stop.
+pub(super) async fn refresh(providers: Arc<Providers>, stop: CancellationToken) {
     let refresher = Refresher::default();
     let mut every = tokio::time::interval(EVERY);
     loop {
@@ -27,7 +23,11 @@ pub(super) async fn refresh(providers: Vec<Arc<Provider>>, stop: CancellationTok
             () = stop.cancelled() => return,
             _ = every.tick() => {}
         }
-        for provider in &providers {
+        for endpoint in providers.all() {
+            let provider = &endpoint.provider;
+            if !provider.fetches_keys() {
+                continue;
+            }
             let turn = refresher.refresh(provider, Timestamp::now(), fetch);
             let (fetched, errors) = tokio::select! {
                 () = stop.cancelled() => return,

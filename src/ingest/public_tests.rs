@@ -300,7 +300,7 @@ fn a_key_that_is_not_at_hand_is_neither_right_nor_wrong() {
     let missing = Err(Rejection::CannotVerifyNow { url: url.clone() });
     assert_eq!(judge(&provider, &request), missing);
     assert_eq!(Rejection::CannotVerifyNow { url: url.clone() }.status(), 503);
-    assert_eq!(provider.due_keys(now()), [url.clone()]);
+    assert_eq!(provider.due_keys(now()), std::slice::from_ref(&url));
     assert!(provider.put_keys(&url, b"<html>", now()).is_err());
 
     let jwk = |kid: &str| {
@@ -315,7 +315,11 @@ fn a_key_that_is_not_at_hand_is_neither_right_nor_wrong() {
     provider.put_keys(&url, jwk("a").as_bytes(), now()).unwrap();
     assert_eq!(judge(&provider, &request), Ok(()));
     assert!(provider.due_keys(now()).is_empty());
-    assert_eq!(provider.due_keys(now() + 31.minutes()), [url.clone()], "before it ends");
+    assert_eq!(
+        provider.due_keys(now() + 31.minutes()),
+        std::slice::from_ref(&url),
+        "before it ends"
+    );
     // Too old to be used: again neither.
     provider
         .put_keys(&url, jwk("a").as_bytes(), now() - 61.minutes())
