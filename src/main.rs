@@ -2,6 +2,10 @@
 
 use std::process::ExitCode;
 
+/// Events are allocated by one thread and freed by another, which glibc's allocator makes slow.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     cerca::cli::main()
 }

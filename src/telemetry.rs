@@ -115,12 +115,6 @@ const METRICS: &[(&str, Kind, Option<Unit>, &str)] = &[
         "Leases that ended without a word, by what became of the delivery (ready, dead)",
     ),
     (
-        "cerca_lease_expiries_total",
-        Kind::Counter,
-        None,
-        "Leases that the store found ended: a worker crashed or stalled",
-    ),
-    (
         "cerca_stale_settles_total",
         Kind::Counter,
         None,

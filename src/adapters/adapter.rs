@@ -120,6 +120,7 @@ impl Adapter {
             return Ok(self.rules.clone());
         }
         let mut table: toml::Table = toml::from_str(&self.source).map_err(|error| error.to_string())?;
+        let signature = &named_header(signature);
         if let Some(toml::Value::Array(rules)) = table.get_mut("signature") {
             let all_tokens = rules.iter().all(proves_by_token);
             for rule in rules {
@@ -128,6 +129,9 @@ impl Adapter {
                     .iter()
                     .filter(|(key, _)| !skip || !SIGNING_KEYS.contains(&key.as_str()));
                 if let Some(rule) = rule.as_table_mut() {
+                    if signature.contains_key("source") {
+                        rule.remove("header");
+                    }
                     rule.extend(fields.map(|(key, value)| (key.clone(), value.clone())));
                 }
             }
@@ -226,6 +230,18 @@ impl Adapter {
     pub fn lint(&self) -> Vec<String> {
         lint::adapter(self)
     }
+}
+
+/// A registered provider may say `header = "X-Name"` for `source = "header:X-Name"`.
+fn named_header(signature: &toml::Table) -> toml::Table {
+    let mut signature = signature.clone();
+    let name = signature.get("header").and_then(toml::Value::as_str);
+    let source = name.map(|name| format!("header:{name}"));
+    if let (Some(source), false) = (source, signature.contains_key("source")) {
+        signature.remove("header");
+        signature.insert("source".into(), source.into());
+    }
+    signature
 }
 
 /// Keys that only a scheme with a message has.

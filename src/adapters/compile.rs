@@ -138,7 +138,12 @@ fn item_path(parser: &mut Parser, text: &str) -> Result<ItemPath, String> {
             _ => return Err(expected()),
         },
     };
-    let tokens = parse_pointer(&format!("/{pointer}"))?;
+    let mut tokens = parse_pointer(&format!("/{pointer}"))?;
+    // A path to the array itself means its elements.
+    if !tokens.iter().any(|token| token == "*") {
+        tokens.retain(|token| !token.is_empty());
+        tokens.push("*".into());
+    }
     let around = (0..tokens.len())
         .filter(|at| tokens[*at] == "*")
         .map(|at| {
@@ -154,9 +159,6 @@ fn item_path(parser: &mut Parser, text: &str) -> Result<ItemPath, String> {
     let mut parts = tokens.split(|token| token == "*");
     let first = parts.next().unwrap_or_default();
     let steps: Vec<_> = parts.map(Wanted::only).collect();
-    if steps.is_empty() {
-        return Err("expected a `*` for each element of the array".into());
-    }
     let slot = parser.wanted(doc).add(first);
     Ok(ItemPath {
         array: Expr::Json { doc, slot },

@@ -68,7 +68,6 @@ pub(crate) fn signature(parser: &mut Parser, index: usize, table: &SignatureTabl
         numbered: true,
         ..Allowed::default()
     };
-    let format = patterns(table, &key)?;
     let (steps, fetched) = key_steps(table, &key)?;
     let has_id = steps.contains(&KeyStep::Pair);
     let after = Allowed {
@@ -77,6 +76,7 @@ pub(crate) fn signature(parser: &mut Parser, index: usize, table: &SignatureTabl
         numbered: false,
         ..base
     };
+    let (format, list) = patterns(table, &key)?;
     let timestamp = match &table.timestamp {
         Some(text) => Some(
             parser
@@ -100,6 +100,12 @@ pub(crate) fn signature(parser: &mut Parser, index: usize, table: &SignatureTabl
         captures.push("timestamp".into());
     }
     let mut sources = each(table.source.as_ref(), &key("source"), |text| parser.expr(text, base))?;
+    if let Some(header) = &table.header {
+        if !sources.is_empty() {
+            return fail(header, &key("header"), "expected `header` or `source`, not both");
+        }
+        sources.push(Expr::Header(header.get_ref().clone()));
+    }
     if sources.is_empty() && scheme == Scheme::Basic {
         sources.push(Expr::Header("Authorization".into()));
     }
@@ -115,7 +121,7 @@ pub(crate) fn signature(parser: &mut Parser, index: usize, table: &SignatureTabl
         scheme,
         sources,
         format,
-        list: table.list.as_ref().map(|text| text.get_ref().clone()),
+        list,
         encoding: one_of(table.encoding.as_ref(), &key("encoding"), &ENCODINGS, Encoding::Hex)?,
         message: message(parser, table, scheme, &captures, has_id, &key)?,
         key: steps,
@@ -168,8 +174,17 @@ pub(crate) fn tolerance(text: &str) -> Result<Option<i64>, String> {
     seconds.map(Some).ok_or_else(expected)
 }
 
-fn patterns(table: &SignatureTable, key: &impl Fn(&str) -> String) -> Compiled<Vec<Pattern>> {
-    let mut format = each(table.format.as_ref(), &key("format"), Pattern::parse)?;
+/// The patterns of `format`, and what separates the items of a list.
+fn patterns(table: &SignatureTable, key: &impl Fn(&str) -> String) -> Compiled<(Vec<Pattern>, Option<String>)> {
+    let given = table.list.as_ref().map(|text| text.get_ref().clone());
+    let inferred = match (&given, &table.format) {
+        (None, Some(format)) => key_value_list(&format.get_ref().0),
+        _ => None,
+    };
+    let (mut format, list) = match inferred {
+        Some((patterns, separator)) => (patterns, Some(separator)),
+        None => (each(table.format.as_ref(), &key("format"), Pattern::parse)?, given),
+    };
     if format.is_empty() {
         format.push(Pattern::signature());
     }
@@ -178,7 +193,7 @@ fn patterns(table: &SignatureTable, key: &impl Fn(&str) -> String) -> Compiled<V
         .any(|pattern| pattern.names().any(|name| name == "signature"));
     match (&table.format, some) {
         (Some(text), false) => fail(text, &key("format"), "expected `{signature}` in it"),
-        _ => Ok(format),
+        _ => Ok((format, list)),
     }
 }
 
@@ -251,6 +266,26 @@ pub(crate) fn check_kinds(manifest: &Manifest, rules: &[Signature]) -> Compiled<
         ),
         None => Ok(()),
     }
+}
+
+/// Reads `t={timestamp},v1={signature}` as the list that it describes: items in any order, with others among them.
+fn key_value_list(format: &[String]) -> Option<(Vec<Pattern>, String)> {
+    let [text] = format else { return None };
+    [",", ";"].into_iter().find_map(|separator| {
+        let items: Option<Vec<_>> = text.split(separator).map(key_value).collect();
+        items
+            .filter(|items| items.len() > 1)
+            .map(|items| (items, separator.to_owned()))
+    })
+}
+
+/// An item `name={capture}`.
+fn key_value(item: &str) -> Option<Pattern> {
+    let item = item.trim();
+    let (name, capture) = item.split_once('=')?;
+    let pattern = Pattern::parse(item).ok()?;
+    let one = capture.starts_with('{') && capture.ends_with('}') && pattern.names().count() == 1;
+    (!name.contains(['{', '}']) && one).then_some(pattern)
 }
 
 fn message(

@@ -44,6 +44,8 @@ pub(crate) struct Manifest {
 pub(crate) struct SignatureTable {
     pub(crate) name: Option<String>,
     pub(crate) scheme: Text,
+    /// Short for `source = "header:…"`.
+    pub(crate) header: Option<Text>,
     pub(crate) source: Option<Texts>,
     pub(crate) format: Option<Texts>,
     pub(crate) list: Option<Text>,

@@ -9,6 +9,7 @@ use super::{
     adapter::Adapter,
     compile_signature::tolerance,
     digest::Digester,
+    expr::Expr,
     fetched::KeyCache,
     keys::{self, Key},
     lint,
@@ -148,6 +149,15 @@ impl Provider {
     #[must_use]
     pub fn warnings(&self) -> &[String] {
         &self.warnings
+    }
+
+    /// The field of form-encoded bodies that carries the JSON.
+    #[must_use]
+    pub fn form_field(&self) -> Option<&str> {
+        match &self.rules.body_from {
+            Some(Expr::Form(name)) => Some(name),
+            _ => None,
+        }
     }
 
     /// What this sender wants to read after an event.

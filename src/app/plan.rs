@@ -6,7 +6,7 @@ use std::{path::Path, sync::Arc};
 use crate::{
     adapters::{Provider, ProviderError, Registry, RegistryError},
     config::{Config, ConfigError, Problem},
-    handlers::{self, HandlerError, HandlerSpec, Route, Router},
+    handlers::{self, FormFields, HandlerError, HandlerSpec, Route, Router},
     telemetry,
 };
 
@@ -66,7 +66,11 @@ pub fn plan(config: &Config, adapters: Option<&Path>) -> Result<Plan, ConfigErro
             Err(error) => problems.push(provider_problem(config, &path, &error)),
         }
     }
-    match ready_handlers(config) {
+    let form_fields = providers.iter().filter_map(|provider: &Arc<Provider>| {
+        let field = provider.form_field()?;
+        Some((provider.name.to_string(), field.to_owned()))
+    });
+    match ready_handlers(config, form_fields.collect()) {
         Ok((routes, router)) if problems.is_empty() => Ok(Plan {
             registry,
             providers,
@@ -82,7 +86,7 @@ pub fn plan(config: &Config, adapters: Option<&Path>) -> Result<Plan, ConfigErro
     }
 }
 
-fn ready_handlers(config: &Config) -> Result<(Vec<Route>, Router), HandlerError> {
+fn ready_handlers(config: &Config, form_fields: FormFields) -> Result<(Vec<Route>, Router), HandlerError> {
     let default;
     let specs: &[HandlerSpec] = if config.handlers.is_empty() {
         default = [log_everything()?];
@@ -96,6 +100,7 @@ fn ready_handlers(config: &Config) -> Result<(Vec<Route>, Router), HandlerError>
         base: &folder,
         environment: &environment,
         resolve: &|reference| config.resolve(reference),
+        form_fields: Arc::new(form_fields),
     };
     Ok((handlers::build(specs, &context)?, Router::new(specs)?))
 }

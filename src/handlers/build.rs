@@ -9,7 +9,10 @@ use std::{
 
 use secrecy::SecretString;
 
-use super::{Action, HandlerSpec, Kind, LogHandler, Route, exec::Exec, http::Http, router::Router, sql};
+use super::{
+    Action, FormFields, HandlerSpec, Kind, LogHandler, Route, exec::Exec, http::Http, params::Params, router::Router,
+    sql,
+};
 use crate::domain::RetryPolicy;
 
 /// What handlers need to know of their surroundings.
@@ -21,6 +24,8 @@ pub struct Context<'a> {
     /// Turns a reference (`env:NAME`, `file:PATH`) into the value; used for `secret` and `database`. The error says what
     /// is wrong without the value.
     pub resolve: &'a dyn Fn(&str) -> Result<SecretString, String>,
+    /// Where the JSON of form-encoded bodies is.
+    pub form_fields: Arc<FormFields>,
 }
 
 /// A `[[handler]]` that cannot work. The text names the handler, the key, and what was expected.
@@ -96,11 +101,12 @@ fn action(spec: &HandlerSpec, context: &Context<'_>) -> Result<Action, String> {
         Kind::Sql => {
             let statement = spec.statement.as_deref().filter(|s| !s.trim().is_empty());
             let statement = statement.ok_or("`statement` is required: one SQL statement")?;
+            let params = Params::parse(&spec.params, context.form_fields.clone())?;
             match spec.database.as_deref() {
-                None => Action::InStore(sql::in_store(statement, &spec.params)?),
+                None => Action::InStore(sql::in_store(statement, params)),
                 Some(reference) => {
                     let url = resolve("database", reference)?;
-                    Action::Outside(sql::elsewhere(&url, statement, &spec.params, spec.concurrency)?)
+                    Action::Outside(sql::elsewhere(&url, statement, params, spec.concurrency)?)
                 }
             }
         }
@@ -166,6 +172,7 @@ mod tests {
                 "env:UNSET" => Err("the variable UNSET is not set".into()),
                 text => Ok(text.into()),
             },
+            form_fields: Arc::default(),
         };
         build(&file.handler, &context).map_or_else(|e| e.to_string(), |routes| format!("{} fine", routes.len()))
     }

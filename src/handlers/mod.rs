@@ -22,6 +22,7 @@ use crate::{
 
 pub use build::{Context, HandlerError, build};
 pub use log::LogHandler;
+pub use params::FormFields;
 pub use router::Router;
 pub use spec::{HandlerSpec, Kind, RetrySpec};
 

@@ -1,20 +1,28 @@
 //! The parameters of a sql statement, read from an event: `body:/pointer`, `header:Name` and `event:field`.
 
-use std::collections::BTreeMap;
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
 
 use super::{Failure, idempotency_key};
 use crate::{
     adapters::{Wanted, parse_pointer},
     domain::Claim,
-    ingest::{json, json_text},
+    ingest::{form, json, json_text},
     store::SqlValue,
 };
+
+/// By provider: the field of a form-encoded body that carries the JSON, as its adapter says.
+pub type FormFields = HashMap<String, String>;
 
 /// The expressions of one statement, ready to read any event. The body is read once, and only if one asks for it.
 pub(super) struct Params {
     sources: Vec<Source>,
     wanted: Wanted,
     headers: bool,
+    form_fields: Arc<FormFields>,
 }
 
 enum Source {
@@ -36,7 +44,7 @@ enum Field {
 }
 
 impl Params {
-    pub(super) fn parse(expressions: &[String]) -> Result<Self, String> {
+    pub(super) fn parse(expressions: &[String], form_fields: Arc<FormFields>) -> Result<Self, String> {
         let mut wanted = Wanted::default();
         let sources = expressions
             .iter()
@@ -47,6 +55,7 @@ impl Params {
             sources,
             wanted,
             headers,
+            form_fields,
         })
     }
 
@@ -58,8 +67,13 @@ impl Params {
     /// trying again would help only after the configuration has changed; it is tried by the policy all the same.
     pub(super) fn read(&self, claim: &Claim) -> Result<Vec<SqlValue>, Failure> {
         let event = &claim.event;
+        let text = if self.wanted.slots() > 0 {
+            self.json(claim)
+        } else {
+            Cow::Borrowed(&[][..])
+        };
         let found = (self.wanted.slots() > 0)
-            .then(|| json::scan(&event.payload, &self.wanted))
+            .then(|| json::scan(&text, &self.wanted))
             .transpose()
             .map_err(|e| Failure::Retry(format!("the body is not JSON: {e}")))?;
         let headers: BTreeMap<String, String> = if self.headers {
@@ -70,7 +84,7 @@ impl Params {
         self.sources
             .iter()
             .map(|source| match source {
-                Source::Body(slot) => match found.as_ref().and_then(|f| f.slice(&event.payload, *slot)) {
+                Source::Body(slot) => match found.as_ref().and_then(|f| f.slice(&text, *slot)) {
                     Some(text) => json_value(text),
                     None => Ok(SqlValue::Null),
                 },
@@ -81,6 +95,19 @@ impl Params {
                 Source::Event(field) => Ok(field.read(claim)),
             })
             .collect()
+    }
+
+    /// The JSON of the event: its bytes, or the form field that carries it.
+    fn json<'a>(&self, claim: &'a Claim) -> Cow<'a, [u8]> {
+        let event = &claim.event;
+        let is_form = event
+            .content_type
+            .as_deref()
+            .is_some_and(|text| form::is_form(text.as_bytes()));
+        let field = self.form_fields.get(&*event.provider).filter(|_| is_form);
+        field
+            .and_then(|field| form::first(&event.payload, field))
+            .unwrap_or(Cow::Borrowed(&event.payload))
     }
 }
 
@@ -158,7 +185,9 @@ mod tests {
 
     fn read(expressions: &[&str], body: &'static [u8]) -> Result<Vec<SqlValue>, Failure> {
         let expressions: Vec<String> = expressions.iter().map(|e| (*e).to_owned()).collect();
-        Params::parse(&expressions).unwrap().read(&claim("evt_1", body))
+        Params::parse(&expressions, Arc::default())
+            .unwrap()
+            .read(&claim("evt_1", body))
     }
 
     #[test]
@@ -185,6 +214,15 @@ mod tests {
             read(&["body:/b/c", "body:/a"], b"{\"a\":1}").unwrap(),
             [SqlValue::Null, SqlValue::Int(1)]
         );
+    }
+
+    #[test]
+    fn the_json_of_a_form_is_found_in_its_field() {
+        let mut claim = claim("evt_1", &b"x=1&payload=%7B%22a%22%3A12%7D"[..]);
+        Arc::make_mut(&mut claim.event).content_type = Some("application/x-www-form-urlencoded".into());
+        let fields = Arc::new(FormFields::from([("stripe".to_owned(), "payload".to_owned())]));
+        let params = Params::parse(&["body:/a".to_owned()], fields).unwrap();
+        assert_eq!(params.read(&claim).unwrap(), [SqlValue::Int(12)]);
     }
 
     #[test]
@@ -217,7 +255,7 @@ mod tests {
     #[test]
     fn unknown_expressions_are_explained() {
         for bad in ["", "body", "body:id", "header:", "event:", "event:body", "query:x"] {
-            assert!(Params::parse(&[bad.to_owned()]).is_err(), "{bad}");
+            assert!(Params::parse(&[bad.to_owned()], Arc::default()).is_err(), "{bad}");
         }
     }
 }

@@ -22,22 +22,21 @@ use crate::{domain::Claim, store::SqlValue};
 const CONNECTIONS: u32 = 16;
 const CONNECT: Duration = Duration::from_secs(10);
 
-pub(super) fn in_store(statement: &str, params: &[String]) -> Result<SqlAction, String> {
-    let params = Params::parse(params)?;
-    Ok(SqlAction {
+pub(super) fn in_store(statement: &str, params: Params) -> SqlAction {
+    SqlAction {
         statement: statement.into(),
         params: Box::new(move |claim| params.read(claim)),
-    })
+    }
 }
 
 /// Opens no connection yet: a database that is away must not keep the service from starting.
 pub(super) fn elsewhere(
     url: &SecretString,
     statement: &str,
-    params: &[String],
+    params: Params,
     concurrency: usize,
 ) -> Result<Arc<dyn Handler>, String> {
-    let (statement, params) = (Arc::<str>::from(statement), Params::parse(params)?);
+    let statement = Arc::<str>::from(statement);
     let connections = u32::try_from(concurrency).unwrap_or(CONNECTIONS).min(CONNECTIONS);
     let url = url.expose_secret();
     if url.starts_with("postgres:") || url.starts_with("postgresql:") {
@@ -166,13 +165,17 @@ mod tests {
     use super::*;
     use crate::handlers::testing::claim;
 
+    fn parsed(params: &[String]) -> Params {
+        Params::parse(params, Arc::default()).unwrap()
+    }
+
     #[tokio::test]
     async fn another_sqlite_database_takes_the_values() {
         let folder = tempfile::tempdir().unwrap();
         let url = format!("sqlite:{}", folder.path().join("other.db").display());
         let params = ["event:idempotency_key", "body:/amount", "body:/none"].map(String::from);
         let statement = "insert into payments values ($1, $2, $3) on conflict do nothing";
-        let handler = elsewhere(&url.as_str().into(), statement, &params, 4).unwrap();
+        let handler = elsewhere(&url.as_str().into(), statement, parsed(&params), 4).unwrap();
         let claim = claim("evt_1", r#"{"amount":1250}"#);
 
         let error = handler.handle(&claim).await.unwrap_err().to_string();
@@ -195,9 +198,9 @@ mod tests {
     #[test]
     fn urls_are_checked_without_repeating_them() {
         for bad in ["mysql://u:hush@h/d", "hush", "postgres://u:hush@h:port/d"] {
-            let error = elsewhere(&bad.into(), "select 1", &[], 1).err().unwrap();
+            let error = elsewhere(&bad.into(), "select 1", parsed(&[]), 1).err().unwrap();
             assert!(error.starts_with("`database` ") && !error.contains("hush"), "{error}");
         }
-        assert!(elsewhere(&"postgres://u:p@h/d".into(), "select 1", &[], 1).is_ok());
+        assert!(elsewhere(&"postgres://u:p@h/d".into(), "select 1", parsed(&[]), 1).is_ok());
     }
 }

@@ -28,7 +28,7 @@ use super::{
     State,
     body::{self, Share},
     error::Problem,
-    headers,
+    headers, nowhere,
     providers::Endpoint,
     refusal::Refusal,
 };
@@ -36,7 +36,9 @@ use super::{
 /// The route of every method on `/webhooks/{provider}`, with or without a trailing slash.
 pub(super) async fn receive(request: HttpRequest, mut payload: web::Payload, state: web::Data<State>) -> HttpResponse {
     let started = Instant::now();
-    let name = request.match_info().get("provider").unwrap_or_default();
+    let Some(name) = provider_name(request.path()) else {
+        return nowhere(payload).await;
+    };
     let Some(endpoint) = state.providers.get(name) else {
         let refusal = Refusal::new("unknown_provider", Problem::not_found("no provider has this URL"));
         refusal.report("unknown", &state.log_gate, &request, &state);
@@ -50,6 +52,13 @@ pub(super) async fn receive(request: HttpRequest, mut payload: web::Payload, sta
             refusal.problem.respond_unread(payload)
         }
     }
+}
+
+/// The provider in `/webhooks/{provider}`, with or without a trailing slash. Names need no decoding.
+fn provider_name(path: &str) -> Option<&str> {
+    let rest = path.strip_prefix("/webhooks/")?;
+    let name = rest.strip_suffix('/').unwrap_or(rest);
+    (!name.is_empty() && !name.contains('/')).then_some(name)
 }
 
 async fn answer(

@@ -7,6 +7,13 @@ use percent_encoding::percent_decode;
 /// A decoded pair.
 pub(crate) type Pair<'a> = (Cow<'a, [u8]>, Cow<'a, [u8]>);
 
+/// Whether a content type says that the body is a form.
+pub(crate) fn is_form(content_type: &[u8]) -> bool {
+    const FORM: &[u8] = b"application/x-www-form-urlencoded";
+    let word = content_type.trim_ascii_start().get(..FORM.len());
+    word.is_some_and(|word| word.eq_ignore_ascii_case(FORM))
+}
+
 /// All pairs, in the order sent.
 pub(crate) fn pairs(text: &[u8]) -> impl Iterator<Item = Pair<'_>> {
     text.split(|byte| *byte == b'&')

@@ -8,7 +8,7 @@ mod causes;
 mod explain;
 mod fetched;
 mod fill;
-mod form;
+pub(crate) mod form;
 mod functions;
 mod handshake;
 mod http_text;

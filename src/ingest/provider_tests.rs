@@ -1,7 +1,7 @@
 //! Which adapters and providers are refused before any request comes.
 
 use super::{
-    tests::{BODY, STRIPE, events, registry, run, spec, stripe_header},
+    tests::{BODY, NOW, STRIPE, events, registry, run, spec, stripe_header},
     *,
 };
 use crate::{
@@ -48,6 +48,33 @@ fn overrides_change_the_rules_and_mistakes_are_named() {
     spec.event.clear();
     spec.accept = Some(vec!["other".into()]);
     assert!(Provider::new(spec, &registry(STRIPE)).is_err());
+}
+
+#[test]
+fn the_short_forms_mean_the_long_ones() {
+    const SHORT: &str = r#"
+        title = "Short"
+        docs = "https://example.com"
+        [[signature]]
+        scheme = "hmac-sha256"
+        header = "Stripe-Signature"
+        format = "t={timestamp},v1={signature}"
+        message = "{timestamp}.{body}"
+        tolerance = "5m"
+        [event]
+        id = "body:/id"
+        type = "body:/type"
+    "#;
+    let mut spec = spec(&["s"]);
+    let provider = Provider::new(spec.clone(), &registry(SHORT)).unwrap();
+    let header = format!("v0=00, {}", stripe_header("s", &NOW.to_string(), BODY));
+    let headers = HeaderList::new(vec![("stripe-signature", header.as_bytes())]);
+    assert_eq!(events(run(&provider, &headers, BODY)).len(), 1);
+
+    spec.signature = toml::from_str("header = 'X-Sig'").unwrap();
+    let provider = Provider::new(spec, &registry(SHORT)).unwrap();
+    let headers = HeaderList::new(vec![("x-sig", header.as_bytes())]);
+    assert_eq!(events(run(&provider, &headers, BODY)).len(), 1);
 }
 
 #[test]

@@ -269,10 +269,8 @@ impl<'p, 'a> Scope<'p, 'a> {
 
     /// The body, where it is form-encoded.
     pub(crate) fn form_body(&self) -> Option<&'a [u8]> {
-        const FORM: &[u8] = b"application/x-www-form-urlencoded";
         let content_type = self.request.headers.get("content-type")?;
-        let word = content_type.trim_ascii_start().get(..FORM.len())?;
-        word.eq_ignore_ascii_case(FORM).then_some(self.request.body)
+        form::is_form(content_type).then_some(self.request.body)
     }
 
     fn slice<'s>(&'s self, doc: Doc, slot: usize, frame: Frame<'s>) -> Option<&'s [u8]> {

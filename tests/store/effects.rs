@@ -218,13 +218,13 @@ mod a_runaway_statement_is_stopped {
 
     #[tokio::test]
     async fn sqlite() {
-        super::a_runaway_statement_is_stopped(Db::sqlite_with(short()).await).await;
+        a_runaway_statement_is_stopped(Db::sqlite_with(short()).await).await;
     }
 
     #[tokio::test]
     async fn postgres() {
         if let Some(db) = Db::postgres_with(short()).await {
-            super::a_runaway_statement_is_stopped(db).await;
+            a_runaway_statement_is_stopped(db).await;
         }
     }
 }

@@ -261,13 +261,13 @@ mod full_is_said_at_once {
 
     #[tokio::test]
     async fn sqlite() {
-        super::full_is_said_at_once(Db::sqlite_with(small()).await).await;
+        full_is_said_at_once(Db::sqlite_with(small()).await).await;
     }
 
     #[tokio::test]
     async fn postgres() {
         if let Some(db) = Db::postgres_with(small()).await {
-            super::full_is_said_at_once(db).await;
+            full_is_said_at_once(db).await;
         }
     }
 }

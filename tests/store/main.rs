@@ -1,10 +1,17 @@
 //! One suite for both engines: every test runs on SQLite, and on PostgreSQL where `CERCA_TEST_POSTGRES` names a server
 //! (the URL of a superuser; each test makes a database of its own).
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a test that fails says so by panicking, and a measurement prints"
+)]
+
 #[macro_use]
 mod support;
 mod effects;
 mod inbox;
+mod lists;
 mod outages;
 mod people;
 mod queue;

@@ -1,29 +1,23 @@
-//! What people see and do: lists, status, reprocess, discard, audit.
+//! What people do: reprocess, discard, audit.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use cerca::{
     domain::{EventStatus, Outcome},
     store::{EventFilter, Reprocess, ReprocessScope, Reprocessed, Who},
 };
-use jiff::Timestamp;
 
 use crate::support::{Db, event};
 
 on_both!(
-    every_status_is_found_by_list_view_and_count,
-    pages_follow_each_other,
-    filters_narrow_the_list,
-    a_period_is_found_by_halving,
     a_dead_delivery_gets_a_new_life,
     named_handlers_are_sent_to_anew,
     reprocessing_by_filter_goes_through_all,
     discarding_gives_up_what_is_not_done,
     an_unrouted_event_can_be_given_up_and_replayed,
-    the_view_is_for_hands,
 );
 
-fn who() -> Who {
+pub(crate) fn who() -> Who {
     Who {
         actor: "cli".to_owned(),
         reason: Some("because".to_owned()),
@@ -49,19 +43,19 @@ fn by(filter: EventFilter, dry_run: bool) -> Reprocess {
     }
 }
 
-fn status(status: EventStatus) -> EventFilter {
+pub(crate) fn status(status: EventStatus) -> EventFilter {
     EventFilter {
         status: Some(status),
         ..EventFilter::default()
     }
 }
 
-fn dead() -> Outcome {
+pub(crate) fn dead() -> Outcome {
     Outcome::Dead { error: "x".to_owned() }
 }
 
 /// One event of each status, named after it; all but the unrouted one have two deliveries.
-async fn one_of_each(db: &Db) {
+pub(crate) async fn one_of_each(db: &Db) {
     let routes = |id: &str| if id == "unrouted" { "" } else { "a,b" };
     let all = EventStatus::ALL.map(|s| event(s.as_str(), routes(s.as_str())));
     db.store.accept(all.to_vec()).await.unwrap();
@@ -76,244 +70,6 @@ async fn one_of_each(db: &Db) {
         }
     }
     db.store.discard("p", "discarded", who()).await.unwrap().unwrap();
-}
-
-async fn list(db: &Db, filter: EventFilter) -> Vec<String> {
-    let count = db.store.count(filter.clone()).await.unwrap();
-    let page = db.store.events(filter, None, 100).await.unwrap();
-    assert_eq!(page.events.len() as u64, count);
-    assert_eq!(page.next, None);
-    page.events.into_iter().map(|e| e.provider_event_id).collect()
-}
-
-async fn every_status_is_found_by_list_view_and_count(db: Db) {
-    one_of_each(&db).await;
-    for wanted in EventStatus::ALL {
-        let name = wanted.as_str();
-        assert_eq!(list(&db, status(wanted)).await, [name]);
-        assert_eq!(db.row(name).await.status, wanted);
-        let sql = format!("SELECT provider_event_id FROM inbox WHERE status = '{name}'");
-        assert_eq!(db.texts(&sql).await, [name]);
-    }
-    assert_eq!(db.number("SELECT count(*) FROM inbox").await, 5);
-    let stats = db.store.stats().await.unwrap();
-    assert_eq!(
-        (
-            stats.events,
-            stats.pending,
-            stats.failed,
-            stats.unrouted,
-            stats.discarded
-        ),
-        (5, 1, 1, 1, 1)
-    );
-    assert_eq!(stats.providers, [("p".to_owned(), 5)]);
-    let b = stats.handlers.iter().find(|h| h.handler == "b").unwrap();
-    assert_eq!((b.ready, b.claimed, b.dead), (1, 0, 0));
-    assert!(b.oldest_due.unwrap() < Duration::from_secs(60));
-    assert!(
-        stats
-            .handlers
-            .iter()
-            .find(|h| h.handler == "a")
-            .unwrap()
-            .oldest_due
-            .is_none()
-    );
-}
-
-async fn pages_follow_each_other(db: Db) {
-    db.store
-        .accept((0..25).map(|n| event(&format!("e{n:02}"), "a")).collect())
-        .await
-        .unwrap();
-    for filter in [EventFilter::default(), status(EventStatus::Pending)] {
-        let (mut seen, mut cursor) = (Vec::new(), None);
-        loop {
-            let page = db.store.events(filter.clone(), cursor, 10).await.unwrap();
-            seen.extend(page.events.into_iter().map(|e| e.id));
-            cursor = page.next;
-            if cursor.is_none() {
-                break;
-            }
-        }
-        assert_eq!(seen.len(), 25);
-        assert!(seen.is_sorted_by(|a, b| a > b), "newest first");
-    }
-    assert!(
-        db.store
-            .events(EventFilter::default(), None, 25)
-            .await
-            .unwrap()
-            .next
-            .is_none()
-    );
-}
-
-async fn filters_narrow_the_list(db: Db) {
-    let mut other = event("q&1", "b");
-    other.provider = Arc::from("q");
-    other.event_type = Some("thing.failed".to_owned());
-    other.ordering_key = Some("cus_9".to_owned());
-    db.store
-        .accept(vec![event("e1", "a"), event("e2", "a,b"), other, event("x%", "")])
-        .await
-        .unwrap();
-    let filter = EventFilter::default;
-    let some = |text: &str| Some(text.to_owned());
-    assert_eq!(
-        list(
-            &db,
-            EventFilter {
-                provider: some("q"),
-                ..filter()
-            }
-        )
-        .await,
-        ["q&1"]
-    );
-    assert_eq!(
-        list(
-            &db,
-            EventFilter {
-                event_type: some("thing.failed"),
-                ..filter()
-            }
-        )
-        .await,
-        ["q&1"]
-    );
-    assert_eq!(
-        list(
-            &db,
-            EventFilter {
-                handler: some("a"),
-                ..filter()
-            }
-        )
-        .await
-        .len(),
-        2
-    );
-    assert_eq!(
-        list(
-            &db,
-            EventFilter {
-                handler: some("b"),
-                provider: some("p"),
-                ..filter()
-            }
-        )
-        .await,
-        ["e2"]
-    );
-    assert_eq!(
-        list(
-            &db,
-            EventFilter {
-                q: some("e"),
-                ..filter()
-            }
-        )
-        .await
-        .len(),
-        2
-    );
-    assert_eq!(
-        list(
-            &db,
-            EventFilter {
-                q: some("cus_"),
-                ..filter()
-            }
-        )
-        .await,
-        ["q&1"]
-    );
-    assert_eq!(
-        list(
-            &db,
-            EventFilter {
-                q: some("x%"),
-                ..filter()
-            }
-        )
-        .await,
-        ["x%"]
-    );
-    assert_eq!(
-        list(
-            &db,
-            EventFilter {
-                q: some("%"),
-                ..filter()
-            }
-        )
-        .await,
-        [] as [String; 0]
-    );
-    let now = Timestamp::now();
-    let hour = jiff::SignedDuration::from_hours(1);
-    assert_eq!(
-        list(
-            &db,
-            EventFilter {
-                since: Some(now + hour),
-                ..filter()
-            }
-        )
-        .await
-        .len(),
-        0
-    );
-    assert_eq!(
-        list(
-            &db,
-            EventFilter {
-                since: Some(now - hour),
-                until: Some(now + hour),
-                ..filter()
-            }
-        )
-        .await
-        .len(),
-        4
-    );
-    assert_eq!(
-        list(
-            &db,
-            EventFilter {
-                until: Some(now - hour),
-                ..filter()
-            }
-        )
-        .await
-        .len(),
-        0
-    );
-}
-
-async fn a_period_is_found_by_halving(db: Db) {
-    for n in 0..6 {
-        db.store
-            .accept((0..20).map(|i| event(&format!("e{n}-{i}"), "")).collect())
-            .await
-            .unwrap();
-        db.age(24).await;
-    }
-    // The batches are now 6, 5, 4, 3, 2 and 1 days old.
-    let days = |n: i64| Some(Timestamp::now() - jiff::SignedDuration::from_hours(24 * n + 12));
-    let filter = EventFilter {
-        since: days(4),
-        until: days(1),
-        ..EventFilter::default()
-    };
-    let found = list(&db, filter).await;
-    assert_eq!(found.len(), 60);
-    assert!(
-        found.iter().all(|id| ["e2", "e3", "e4"].contains(&&id[..2])),
-        "{found:?}"
-    );
 }
 
 async fn a_dead_delivery_gets_a_new_life(db: Db) {
@@ -423,21 +179,4 @@ async fn an_unrouted_event_can_be_given_up_and_replayed(db: Db) {
     let claim = db.claim("a", 1).await.remove(0);
     db.settle(&claim, Outcome::Done).await;
     assert_eq!(db.row("e1").await.status, EventStatus::Done);
-}
-
-async fn the_view_is_for_hands(db: Db) {
-    one_of_each(&db).await;
-    let sql = "SELECT CAST(processed_at AS text) FROM inbox WHERE status = 'done'";
-    let processed = db.texts(sql).await;
-    assert!(processed[0].starts_with("20"), "{processed:?}");
-    assert_eq!(
-        db.number("SELECT count(*) FROM inbox WHERE provider = 'p' AND processed_at IS NULL")
-            .await,
-        4
-    );
-    assert_eq!(
-        db.number("SELECT count(*) FROM inbox_json WHERE payload IS NOT NULL")
-            .await,
-        5
-    );
 }

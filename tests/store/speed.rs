@@ -130,7 +130,7 @@ async fn measure(name: &str, db: Db, settles: bool, waiters: usize) {
 #[ignore = "a measurement"]
 async fn speed() {
     for settles in [false, true] {
-        for waiters in [16, 64, 256] {
+        for waiters in waiters() {
             measure("sqlite", Db::sqlite().await, settles, waiters).await;
             if let Some(db) = Db::postgres().await {
                 measure("postgres", db, settles, waiters).await;
@@ -162,5 +162,13 @@ async fn speed_of_a_backlog() {
             events as f64 / start.elapsed().as_secs_f64()
         );
         db.store.close().await;
+    }
+}
+
+/// `CERCA_SPEED_WAITERS=256` measures one number of waiters only.
+fn waiters() -> Vec<usize> {
+    match env::var("CERCA_SPEED_WAITERS").ok().and_then(|n| n.parse().ok()) {
+        Some(one) => vec![one],
+        None => vec![16, 64, 256],
     }
 }

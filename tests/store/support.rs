@@ -38,24 +38,24 @@ macro_rules! on_both {
     };
 }
 
-pub enum Raw {
+pub(crate) enum Raw {
     Sqlite(SqlitePool),
     Postgres(PgPool),
 }
 
-pub struct Db {
-    pub store: Arc<dyn Store>,
-    pub raw: Raw,
-    pub url: String,
-    pub dir: Option<TempDir>,
+pub(crate) struct Db {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) raw: Raw,
+    pub(crate) url: String,
+    pub(crate) dir: Option<TempDir>,
 }
 
 impl Db {
-    pub async fn sqlite() -> Self {
+    pub(crate) async fn sqlite() -> Self {
         Self::sqlite_with(Options::default()).await
     }
 
-    pub async fn sqlite_with(options: Options) -> Self {
+    pub(crate) async fn sqlite_with(options: Options) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let url = format!("sqlite:{}", dir.path().join("store.db").display());
         let store = open(&url, options).await.unwrap();
@@ -69,11 +69,11 @@ impl Db {
     }
 
     /// `None` without a server, which is an error where the server is required.
-    pub async fn postgres() -> Option<Self> {
+    pub(crate) async fn postgres() -> Option<Self> {
         Self::postgres_with(Options::default()).await
     }
 
-    pub async fn postgres_with(options: Options) -> Option<Self> {
+    pub(crate) async fn postgres_with(options: Options) -> Option<Self> {
         let Ok(server) = env::var("CERCA_TEST_POSTGRES") else {
             assert!(
                 env::var("CERCA_TEST_REQUIRE_POSTGRES").is_err(),
@@ -101,12 +101,12 @@ impl Db {
         })
     }
 
-    pub fn is_postgres(&self) -> bool {
+    pub(crate) fn is_postgres(&self) -> bool {
         matches!(self.raw, Raw::Postgres(_))
     }
 
     /// Runs SQL behind the store's back.
-    pub async fn sql(&self, sql: &str) {
+    pub(crate) async fn sql(&self, sql: &str) {
         match &self.raw {
             Raw::Sqlite(db) => drop(sqlx::raw_sql(AssertSqlSafe(sql.to_owned())).execute(db).await.unwrap()),
             Raw::Postgres(db) => drop(sqlx::raw_sql(AssertSqlSafe(sql.to_owned())).execute(db).await.unwrap()),
@@ -114,7 +114,7 @@ impl Db {
     }
 
     /// A number that a query gives.
-    pub async fn number(&self, sql: &str) -> i64 {
+    pub(crate) async fn number(&self, sql: &str) -> i64 {
         match &self.raw {
             Raw::Sqlite(db) => sqlx::query(AssertSqlSafe(sql.to_owned()))
                 .fetch_one(db)
@@ -130,7 +130,7 @@ impl Db {
     }
 
     /// The texts that a query gives, in one column.
-    pub async fn texts(&self, sql: &str) -> Vec<String> {
+    pub(crate) async fn texts(&self, sql: &str) -> Vec<String> {
         match &self.raw {
             Raw::Sqlite(db) => sqlx::query_scalar(AssertSqlSafe(sql.to_owned()))
                 .fetch_all(db)
@@ -144,7 +144,7 @@ impl Db {
     }
 
     /// Moves the past of everything back by some hours.
-    pub async fn age(&self, hours: i64) {
+    pub(crate) async fn age(&self, hours: i64) {
         self.sql(&if self.is_postgres() {
             format!("UPDATE webhook_events SET created_at = created_at - interval '{hours} hours'")
         } else {
@@ -154,7 +154,7 @@ impl Db {
     }
 
     /// Lets every lease run out.
-    pub async fn expire(&self) {
+    pub(crate) async fn expire(&self) {
         self.sql(if self.is_postgres() {
             "UPDATE deliveries SET lease_until = now() - interval '1 second' WHERE state = 'claimed'"
         } else {
@@ -163,21 +163,21 @@ impl Db {
         .await;
     }
 
-    pub async fn claim(&self, handler: &str, limit: u32) -> Vec<Claim> {
+    pub(crate) async fn claim(&self, handler: &str, limit: u32) -> Vec<Claim> {
         self.store.claim(request(&[(handler, limit)])).await.unwrap()
     }
 
-    pub async fn settle(&self, claim: &Claim, outcome: Outcome) {
+    pub(crate) async fn settle(&self, claim: &Claim, outcome: Outcome) {
         self.store.settle(settle(claim, outcome)).await;
         self.store.flush().await.unwrap();
     }
 
-    pub async fn row(&self, id: &str) -> EventRow {
+    pub(crate) async fn row(&self, id: &str) -> EventRow {
         self.store.event("p", id).await.unwrap().unwrap().event
     }
 }
 
-pub fn request(wants: &[(&str, u32)]) -> ClaimRequest {
+pub(crate) fn request(wants: &[(&str, u32)]) -> ClaimRequest {
     ClaimRequest {
         wants: wants.iter().map(|(name, n)| (Arc::from(*name), *n)).collect(),
         lease: Duration::from_secs(30),
@@ -185,7 +185,7 @@ pub fn request(wants: &[(&str, u32)]) -> ClaimRequest {
     }
 }
 
-pub fn settle(claim: &Claim, outcome: Outcome) -> Settle {
+pub(crate) fn settle(claim: &Claim, outcome: Outcome) -> Settle {
     Settle {
         event_id: claim.event.id,
         handler: Arc::clone(&claim.handler),
@@ -197,11 +197,11 @@ pub fn settle(claim: &Claim, outcome: Outcome) -> Settle {
     }
 }
 
-pub fn event(id: &str, routes: &str) -> NewEvent {
+pub(crate) fn event(id: &str, routes: &str) -> NewEvent {
     with_body(id, routes, format!("{{\"id\":\"{id}\"}}").into_bytes())
 }
 
-pub fn with_body(id: &str, routes: &str, body: Vec<u8>) -> NewEvent {
+pub(crate) fn with_body(id: &str, routes: &str, body: Vec<u8>) -> NewEvent {
     NewEvent {
         provider: Arc::from("p"),
         provider_event_id: id.to_owned(),
@@ -217,15 +217,15 @@ pub fn with_body(id: &str, routes: &str, body: Vec<u8>) -> NewEvent {
 }
 
 /// A local worker with room for a number of deliveries that remembers what it is told.
-pub struct Taker {
-    pub room: AtomicUsize,
-    pub bytes: AtomicUsize,
-    pub wakes: AtomicUsize,
-    pub claims: Mutex<Vec<Claim>>,
+pub(crate) struct Taker {
+    pub(crate) room: AtomicUsize,
+    pub(crate) bytes: AtomicUsize,
+    pub(crate) wakes: AtomicUsize,
+    pub(crate) claims: Mutex<Vec<Claim>>,
 }
 
 impl Taker {
-    pub fn new(room: usize) -> Arc<Self> {
+    pub(crate) fn new(room: usize) -> Arc<Self> {
         Arc::new(Self {
             room: AtomicUsize::new(room),
             bytes: AtomicUsize::new(0),
@@ -234,7 +234,7 @@ impl Taker {
         })
     }
 
-    pub fn take(&self) -> Vec<Claim> {
+    pub(crate) fn take(&self) -> Vec<Claim> {
         std::mem::take(&mut *self.claims.lock().unwrap())
     }
 }

@@ -10,16 +10,12 @@ samples. Nothing depends on the clock or on chance: the same input gives the sam
     python3 tests/vectors/make.py stripe …   only these
 """
 
-import base64
 import hashlib
-import hmac
 import json
 import re
 import sys
-import time
 import urllib.parse
 import uuid
-from pathlib import Path
 
 try:
     import public
@@ -27,147 +23,13 @@ except ImportError as missing:
     public = None
     print(f"senders with public keys are left out: {missing} (pip install cryptography==48.0.0)")
 
-ROOT = Path(__file__).resolve().parents[2] / "providers"
-NOW = 1767607200  # 2026-01-05T10:00:00Z
-
-
-# --- requests -------------------------------------------------------------------------------------------------------
-
-
-class Request:
-    """A request as the sender is about to send it."""
-
-    def __init__(self, method, url, headers=(), body=b""):
-        self.method, self.url, self.headers, self.body = method, url, list(headers), body
-
-    def get(self, name):
-        for key, value in self.headers:
-            if key.lower() == name.lower():
-                return value
-        return None
-
-    def set(self, name, value):
-        self.drop(name)
-        self.headers.append((name, value))
-
-    def drop(self, *names):
-        lower = {name.lower() for name in names}
-        self.headers = [(key, value) for key, value in self.headers if key.lower() not in lower]
-
-    def copy(self):
-        return Request(self.method, self.url, self.headers, self.body)
-
-    @property
-    def json(self):
-        return json.loads(self.body)
-
-    @property
-    def form(self):
-        return urllib.parse.parse_qsl(self.body.decode(), keep_blank_values=True)
-
-    @property
-    def query(self):
-        return dict(urllib.parse.parse_qsl(urllib.parse.urlsplit(self.url).query, keep_blank_values=True))
-
-    @property
-    def path(self):
-        return urllib.parse.urlsplit(self.url).path
-
-
-def fill(text, seed, secret, at):
-    """Replaces the placeholders of a sample; `{{signature}}` is left to the signer."""
-
-    def value(match):
-        name = match.group(1)
-        kind = name.split(":")[0]
-        digest = hashlib.sha256(f"{seed}/{name}".encode()).digest()
-        if kind == "uuid":
-            return str(uuid.UUID(bytes=digest[:16], version=4))
-        if kind == "hex24":
-            return digest.hex()[:24]
-        if kind == "digits10":
-            return str(1_000_000_000 + int.from_bytes(digest[:8], "big") % 9_000_000_000)
-        if kind == "unix":
-            return str(at)
-        if kind == "unix_ms":
-            return str(at * 1000)
-        if kind == "rfc3339":
-            return rfc3339(at)
-        if kind == "secret":
-            return secret
-        if kind == "config":
-            return PROVIDERS[seed.split("/")[0]].config[name.split(":")[1]]
-        return match.group(0)
-
-    return re.sub(r"\{\{([a-z0-9_]+(?::[a-z0-9_]+)?)\}\}", value, text)
-
-
-def rfc3339(at):
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at))
-
-
-def sample(name, file, secret, at, salt=""):
-    text = (ROOT / name / "samples" / f"{file}.http").read_text()
-    text = text.replace("\r\n", "\n")
-    head, _, body = text.partition("\n\n")
-    body = body.removesuffix("\n")
-    seed = f"{name}/{file}/{salt}"
-    lines = fill(head, seed, secret, at).split("\n")
-    method, target, _ = lines[0].split(" ")
-    headers = [tuple(part.strip() for part in line.split(":", 1)) for line in lines[1:]]
-    return Request(method, "https://hooks.example.com" + target, headers, fill(body, seed, secret, at).encode())
-
+import apps
+import brazil
+import payments
+import platforms
+from base import *
 
 # --- the algorithms -------------------------------------------------------------------------------------------------
-
-
-def mac(key, message, algorithm="sha256"):
-    key = key.encode() if isinstance(key, str) else key
-    message = message.encode() if isinstance(message, str) else message
-    return hmac.new(key, message, getattr(hashlib, algorithm)).digest()
-
-
-def b64(data):
-    return base64.b64encode(data).decode()
-
-
-def body_hex(header, prefix="", algorithm="sha256"):
-    """HMAC of the body, hexadecimal, in one header."""
-    return lambda r, key, at: r.set(header, prefix + mac(key, r.body, algorithm).hex())
-
-
-def body_base64(header):
-    """HMAC of the body, base64, in one header."""
-    return lambda r, key, at: r.set(header, b64(mac(key, r.body)))
-
-
-def standard(family="webhook"):
-    """Standard Webhooks: id, time, body, joined by full stops; the key is base64 after its prefix."""
-
-    def sign(r, key, at):
-        raw = base64.b64decode(key.removeprefix("v1,").removeprefix("whsec_"))
-        name = family if r.get(f"{family}-id") else "webhook"
-        head = f"{r.get(name + '-id')}.{r.get(name + '-timestamp')}.".encode()
-        r.set(f"{name}-signature", "v1," + b64(mac(raw, head + r.body)))
-
-    return sign
-
-
-def timed_items(header, template, joined):
-    """`t=…,v1=…` in one header."""
-
-    def sign(r, key, at):
-        r.set(header, template.format(at, mac(key, f"{at}{joined}".encode() + r.body).hex()))
-
-    return sign
-
-
-def token(header):
-    return lambda r, key, at: r.set(header, key)
-
-
-def basic(r, key, at):
-    r.set("Authorization", "Basic " + b64(key.encode()))
 
 
 def slack(r, key, at):
@@ -184,10 +46,6 @@ def mercadopago(r, key, at):
     resource, request = r.query.get("data.id"), r.get("x-request-id")
     manifest = (f"id:{resource.lower()};" if resource else "") + (f"request-id:{request};" if request else "")
     r.set("x-signature", f"ts={at},v1={mac(key, f'{manifest}ts:{at};').hex()}")
-
-
-def sorted_fields(r):
-    return "".join(name + value for name, value in sorted(set(r.form)))
 
 
 def twilio(r, key, at):
@@ -229,13 +87,6 @@ def hubspot(r, key, at):
     r.set("X-HubSpot-Signature-v3", b64(mac(key, message)))
 
 
-def header_then_body(time_header, signature_header, between="", encode=b64):
-    def sign(r, key, at):
-        r.set(signature_header, encode(mac(key, (r.get(time_header) + between).encode() + r.body)))
-
-    return sign
-
-
 def twitch(r, key, at):
     head = r.get("Twitch-Eventsub-Message-Id") + r.get("Twitch-Eventsub-Message-Timestamp")
     r.set("Twitch-Eventsub-Message-Signature", "sha256=" + mac(key, head.encode() + r.body).hex())
@@ -260,49 +111,6 @@ def contentful(r, key, at):
 
 
 # --- what the events are called -------------------------------------------------------------------------------------
-
-
-def sha(data):
-    return hashlib.sha256(data.encode() if isinstance(data, str) else data).hexdigest()
-
-
-def compact(value):
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
-
-
-def at_path(value, path):
-    for part in path.split("/"):
-        if isinstance(value, list):
-            value = value[int(part)] if int(part) < len(value) else None
-        elif isinstance(value, dict):
-            value = value.get(part)
-        if value is None:
-            return None
-    return value
-
-
-def text(value):
-    return value if isinstance(value, str) else None if value is None else json.dumps(value)
-
-
-def fields(id_path, type_path):
-    return lambda r: [(text(at_path(r.json, id_path)), text(at_path(r.json, type_path)))]
-
-
-def header_id(header, type_path):
-    return lambda r: [(r.get(header), text(at_path(r.json, type_path)))]
-
-
-def headers(id_header, type_header):
-    return lambda r: [(r.get(id_header), r.get(type_header))]
-
-
-def items(list_path, id_path, *type_paths):
-    def events(r):
-        found = at_path(r.json, list_path) if list_path else r.json
-        return [(text(at_path(i, id_path)), ".".join(text(at_path(i, p)) for p in type_paths)) for i in found]
-
-    return events
 
 
 def slack_events(r):
@@ -350,22 +158,6 @@ def cashfree_events(r):
     if "refund" in data:
         return [(f"{kind}:{data['refund']['cf_refund_id']}:{data['refund']['refund_status']}", kind)]
     return [(f"{kind}:{data['payment']['cf_payment_id']}:{data['payment']['payment_status']}", kind)]
-
-
-def joined(kind, *paths):
-    """A composite of fields; absent ones that are marked with `?` are left out."""
-
-    def events(r):
-        parts = []
-        for path in paths:
-            found = text(at_path(r.json, path.removesuffix("?")))
-            if found is not None:
-                parts.append(found)
-            elif not path.endswith("?"):
-                raise ValueError(f"{path} is missing")
-        return [(":".join(parts), text(at_path(r.json, kind)))]
-
-    return events
 
 
 def nango_events(r):
@@ -434,48 +226,7 @@ def supabase_events(r):
     return [(r.get("webhook-id"), at_path(r.json, "metadata/name") or "sms")]
 
 
-# --- keys of the right shape, and plainly not real ------------------------------------------------------------------
-
-
-def plain(name, n):
-    return f"not-a-real-secret-{name}-{n}"
-
-
-def hexadecimal(length):
-    return lambda name, n: (f"{n} not a real secret " * 4).encode().hex()[:length]
-
-
-def whsec(prefix="whsec_"):
-    return lambda name, n: prefix + b64(f"{n:06} not a real secret".encode())
-
-
-def prefixed(prefix):
-    return lambda name, n: f"{prefix}notARealSecret{n:010}"
-
-
-def credentials(name, n):
-    return f"hook-user:not-a-real:password-{n}"
-
-
 # --- the table ------------------------------------------------------------------------------------------------------
-
-
-class Provider:
-    """One provider: its key, its signer, what its events are called, and where the signature stands."""
-
-    def __init__(self, sign, events, where, key=plain, tolerance=None, tamper="body", answer=None, config=None):
-        self.sign, self.events, self.key, self.tolerance = sign, events, key, tolerance
-        self.where = [where] if isinstance(where, str) else where
-        self.tamper, self.answer, self.config = tamper, answer, config
-        self.secrets, self.broken = None, True
-
-
-def svix_like(events, **more):
-    return Provider(standard("svix"), events, ["svix-signature", "webhook-signature"], whsec(), 300, **more)
-
-
-def standard_like(events, **more):
-    return Provider(standard(), events, "webhook-signature", **{"key": whsec(), "tolerance": 300, **more})
 
 
 PROVIDERS = {
@@ -547,151 +298,7 @@ PROVIDERS = {
 }
 
 
-if public:
-    PROVIDERS |= public.table(sys.modules[__name__])
-
-
 # --- the cases ------------------------------------------------------------------------------------------------------
-
-
-class File:
-    def __init__(self, name, provider):
-        self.name, self.provider, self.lines = name, provider, []
-
-    def add(self, case, request, secrets, expect):
-        line = {
-            "provider": self.name,
-            "case": case,
-            "method": request.method,
-            "url": request.url,
-            "headers": [list(pair) for pair in request.headers],
-            "body_base64": b64(request.body),
-            "secrets": secrets if self.provider.secrets is None else self.provider.secrets,
-        }
-        if self.provider.config:
-            line["config"] = self.provider.config
-        line |= {"now": NOW, "expect": expect}
-        self.lines.append(line)
-
-    def event(self, case, request, secrets, events=None):
-        found = self.provider.events(request) if events is None else events
-        expect = {"verified": True, "status": "event", "events": [{"id": i, "type": t} for i, t in found]}
-        if self.provider.answer is not None:
-            expect["response_body"] = self.provider.answer
-        self.add(case, request, secrets, expect)
-
-    def rejected(self, case, request, secrets):
-        self.add(case, request, secrets, {"verified": False, "status": "rejected"})
-
-    def challenge(self, case, request, secrets, body="", headers=None):
-        expect = {"verified": True, "status": "challenge", "response_body": body}
-        if headers:
-            expect["response_headers"] = headers
-        self.add(case, request, secrets, expect)
-
-
-def samples_of(name):
-    return sorted(path.name.removesuffix(".http") for path in (ROOT / name / "samples").glob("*.http"))
-
-
-def signed(name, provider, file, key, age=2, salt=""):
-    request = sample(name, file, key, NOW - age, salt)
-    provider.sign(request, key, NOW - age)
-    return request
-
-
-def tampered(provider, request):
-    bad = request.copy()
-    if callable(provider.tamper):
-        bad.body = provider.tamper(request)
-        assert bad.body != request.body
-    elif provider.tamper == "url":
-        bad.url = bad.url.replace("data.id=1", "data.id=2").replace("data.id=ORD01", "data.id=ORD02")
-        assert bad.url != request.url
-    elif provider.tamper == "signed":
-        for old, new in ((b'"value":1001', b'"value":9001'), (b'"value":4200', b'"value":9200')):
-            bad.body = bad.body.replace(old, new)
-        if bad.body == request.body:
-            bad.body = re.sub(rb'"token":"(.)', lambda m: b'"token":"' + (b"f" if m[1] != b"f" else b"0"), bad.body)
-        assert bad.body != request.body
-    else:
-        # The last digit or letter that is not part of an escape changes into another.
-        at = max(i for i, c in enumerate(bad.body) if chr(c).isalnum())
-        other = b"1" if bad.body[at : at + 1] != b"1" else b"2"
-        bad.body = bad.body[:at] + other + bad.body[at + 1 :]
-    return bad
-
-
-def without_signature(provider, request):
-    bad = request.copy()
-    bad.drop(*provider.where)
-    if "body" in provider.where:
-        bad.body = re.sub(rb',?"(hmacSignature|signature)":"[^"]*"', b"", bad.body)
-    if "passcode" in provider.where:
-        bad.body = re.sub(rb'"passcode":"[^"]*",', b"", bad.body)
-    return bad
-
-
-def broken_signature(provider, request, value):
-    bad = without_signature(provider, request)
-    if bad.body != request.body:
-        bad.body = re.sub(
-            rb'"(hmacSignature|signature|passcode)":"[^"]*"',
-            lambda m: b'"' + m[1] + b'":"' + value.encode() + b'"',
-            request.body,
-        )
-    else:
-        used = next(h for h in provider.where if request.get(h) is not None)
-        bad.set(used, value)
-    return bad
-
-
-def common(out):
-    name, provider = out.name, out.provider
-    key, other = provider.key(name, 1), provider.key(name, 2)
-    files = samples_of(name)
-    assert key != other, f"{name} has one key only"
-    assert len(files) >= 2, f"{name} needs two samples"
-    for file in files:
-        request = signed(name, provider, file, key)
-        out.event(f"sample {file}", request, [key])
-        forged = request if provider.secrets is None else signed(name, provider, file, other)
-        out.rejected(f"wrong key {file}", forged, [other])
-        if provider.tamper:
-            out.rejected(f"tampered {file}", tampered(provider, request), [key])
-        if provider.tamper == "body":
-            bad = request.copy()
-            bad.body += b" "
-            out.rejected(f"tampered whitespace {file}", bad, [key])
-    request = signed(name, provider, files[0], key)
-    if provider.secrets is None:
-        out.event("rotation, the older secret", request, [other, key])
-        out.event("rotation, the newer secret", request, [key, other])
-    if not provider.broken:
-        return
-    out.rejected("missing signature", without_signature(provider, request), [key])
-    out.rejected("empty signature", broken_signature(provider, request, ""), [key])
-    out.rejected("malformed signature", broken_signature(provider, request, "garbage"), [key])
-    out.rejected("malformed signature, right prefix", broken_signature(provider, request, "sha256=v1,t=1,v1=zz"), [key])
-    if provider.tolerance:
-        fresh = signed(name, provider, files[0], key, provider.tolerance - 5, "fresh")
-        out.event("old, but fresh enough", fresh, [key])
-        stale = signed(name, provider, files[0], key, provider.tolerance + 60, "stale")
-        out.rejected("stale", stale, [key])
-        future = signed(name, provider, files[0], key, -provider.tolerance - 60, "future")
-        out.rejected("from the future", future, [key])
-
-
-def post(name, body=b"", headers=(), query=""):
-    return Request("POST", f"https://hooks.example.com/webhooks/{name}{query}", headers, body)
-
-
-def get(name, query="", headers=(), method="GET"):
-    return Request(method, f"https://hooks.example.com/webhooks/{name}{query}", headers)
-
-
-JSON = ("Content-Type", "application/json")
-FORM = ("Content-Type", "application/x-www-form-urlencoded")
 
 
 def more_cases(out):
@@ -723,7 +330,7 @@ def more_cases(out):
         bad = request.copy()
         bad.set("Stripe-Signature", request.get("Stripe-Signature").replace("v1=", "v0="))
         out.rejected("version 0 only", bad, [key])
-    if "webhook-signature" in provider.where or name == "clerk":
+    if "webhook-signature" in provider.where or name in ("clerk", "seam"):
         family = "svix" if request.get("svix-id") else "webhook"
         good = request.get(f"{family}-signature")
         bad = request.copy()
@@ -970,6 +577,16 @@ def more_cases(out):
         out.rejected("no time", bad, [key])
 
 
+for part in (apps, brazil, payments, platforms):
+    assert not PROVIDERS.keys() & part.PROVIDERS.keys(), part
+    PROVIDERS |= part.PROVIDERS
+
+
+if public:
+    PROVIDERS |= public.table(sys.modules[__name__])
+CONFIGS.update({name: provider.config for name, provider in PROVIDERS.items()})
+
+
 def main(arguments):
     check = "--check" in arguments
     names = [argument for argument in arguments if not argument.startswith("-")] or sorted(PROVIDERS)
@@ -980,6 +597,8 @@ def main(arguments):
         more_cases(out)
         if public:
             public.more_cases(out, sys.modules[__name__])
+        if out.provider.cases:
+            out.provider.cases(Cases(out))
         cases = [line["case"] for line in out.lines]
         assert len(set(cases)) == len(cases), f"{name}: a case twice"
         result = "".join(json.dumps(line, separators=(",", ":"), ensure_ascii=False) + "\n" for line in out.lines)

@@ -64,10 +64,17 @@ pub(super) async fn claim(db: &mut PgConnection, request: &ClaimRequest) -> sqlx
 
 pub(super) async fn renew(db: &mut PgConnection, leases: &[Lease], lease: Duration) -> sqlx::Result<Vec<bool>> {
     let held: Vec<i64> = sqlx::query_scalar(
-        "UPDATE deliveries d SET lease_until = now() + $4::bigint * interval '1 microsecond'
-         FROM unnest($1::bigint[], $2::text[], $3::bigint[]) WITH ORDINALITY AS l (event_id, handler, token, nth)
-         WHERE d.event_id = l.event_id AND d.handler = l.handler AND d.lease_token = l.token AND d.state = 'claimed'
-         RETURNING l.nth",
+        "WITH held AS MATERIALIZED (
+             SELECT l.nth, l.token, d.place
+             FROM unnest($1::bigint[], $2::text[], $3::bigint[]) WITH ORDINALITY AS l (event_id, handler, token, nth)
+             CROSS JOIN LATERAL (
+                 SELECT ctid AS place FROM deliveries
+                 WHERE event_id = l.event_id AND handler = l.handler AND lease_token = l.token LIMIT 1
+             ) d
+         )
+         UPDATE deliveries d SET lease_until = now() + $4::bigint * interval '1 microsecond'
+         FROM held h WHERE d.ctid = h.place AND d.lease_token = h.token
+         RETURNING h.nth",
     )
     .bind(leases.iter().map(|l| l.event_id).bind_iter())
     .bind(leases.iter().map(|l| &*l.handler).bind_iter())
@@ -88,7 +95,7 @@ pub(super) async fn renew(db: &mut PgConnection, leases: &[Lease], lease: Durati
 pub(super) async fn sweep(db: &mut PgConnection, limits: &[AttemptLimit], limit: u32) -> sqlx::Result<Swept> {
     let states: Vec<String> = sqlx::query_scalar(
         "WITH expired AS MATERIALIZED (
-             SELECT event_id, handler, attempts, lease_until FROM deliveries
+             SELECT handler, attempts, lease_until, lease_token, ctid AS place FROM deliveries
              WHERE state = 'claimed' AND lease_until < now()
              ORDER BY lease_until LIMIT $3 FOR UPDATE SKIP LOCKED
          ),
@@ -98,7 +105,7 @@ pub(super) async fn sweep(db: &mut PgConnection, limits: &[AttemptLimit], limit:
                                                   AS l (handler, attempts) WHERE l.handler = x.handler)
                               THEN 'dead' ELSE 'ready' END,
                  run_at = now(), last_error = 'lease expired', lease_token = NULL, lease_until = NULL
-             FROM expired x WHERE d.event_id = x.event_id AND d.handler = x.handler
+             FROM expired x WHERE d.ctid = x.place AND d.lease_token = x.lease_token
              RETURNING d.event_id, d.handler, d.attempts, x.lease_until, d.state
          ),
          written AS (

@@ -34,14 +34,19 @@ const BACKOFF_FIRST: Duration = Duration::from_millis(50);
 const BACKOFF_LAST: Duration = Duration::from_secs(1);
 
 /// Nothing of the hot statements may depend on statistics: a work list that was empty at the last ANALYZE makes the
-/// planner scan and hash a growing heap of dead rows. Every join of ours is a look-up by key.
-pub(super) const PINNED: &str = "SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off;
-     SET enable_material = off; SET enable_bitmapscan = off; SET plan_cache_mode = force_generic_plan; SET jit = off;";
+/// planner scan and hash a growing heap of dead rows, or read a whole index for each row. Look-ups by key, changes by
+/// place and rows in the order of an index are what is left. Where sorting is off, an index must give the order.
+macro_rules! pinned {
+    () => {
+        "SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off; SET enable_material = off;
+         SET enable_bitmapscan = off; SET enable_sort = off; SET enable_incremental_sort = off;
+         SET plan_cache_mode = force_generic_plan; SET jit = off;"
+    };
+}
+pub(super) const PINNED: &str = pinned!();
 
 /// For what may be lost in a crash of the server, because a lease ends the same.
-pub(super) const PINNED_ASYNC: &str = "SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off;
-     SET enable_material = off; SET enable_bitmapscan = off; SET plan_cache_mode = force_generic_plan; SET jit = off;
-     SET synchronous_commit = off;";
+pub(super) const PINNED_ASYNC: &str = concat!(pinned!(), "SET synchronous_commit = off;");
 
 pub(super) fn options(url: &str) -> Result<PgConnectOptions, StoreError> {
     // The error of the parser can quote the URL, and with it the password.
@@ -177,7 +182,7 @@ impl Link {
             self.connection = Some(Self::judge(made.await)?);
             self.backoff = BACKOFF_FIRST;
         }
-        self.connection.as_mut().ok_or_else(|| Failed {
+        self.connection.as_mut().ok_or(Failed {
             fault: Fault::Connection,
             error: StoreError::Closed,
         })

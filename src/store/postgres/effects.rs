@@ -132,9 +132,12 @@ async fn transaction(db: &mut PgConnection, effects: &[&Effect]) -> sqlx::Result
 async fn fence(db: &mut PgConnection, effects: &[&Effect]) -> sqlx::Result<HashSet<(i64, String)>> {
     let rows: Vec<(i64, String)> = sqlx::query_as(
         "SELECT d.event_id, d.handler
-         FROM unnest($1::bigint[], $2::text[], $3::bigint[]) AS e (event_id, handler, token)
-         JOIN deliveries d ON d.event_id = e.event_id AND d.handler = e.handler AND d.lease_token = e.token
-         WHERE d.state = 'claimed' ORDER BY d.event_id, d.handler FOR UPDATE OF d",
+         FROM (SELECT * FROM unnest($1::bigint[], $2::text[], $3::bigint[]) AS e (event_id, handler, token)
+               ORDER BY event_id, handler) e
+         CROSS JOIN LATERAL (
+             SELECT event_id, handler FROM deliveries
+             WHERE event_id = e.event_id AND handler = e.handler AND lease_token = e.token LIMIT 1 FOR UPDATE
+         ) d",
     )
     .bind(effects.iter().map(|e| e.claim.event.id).bind_iter())
     .bind(effects.iter().map(|e| &*e.claim.handler).bind_iter())
@@ -212,11 +215,16 @@ async fn finish(db: &mut PgConnection, done: &[(&Effect, Timestamp)]) -> sqlx::R
     let millis =
         |(effect, end): &(&Effect, Timestamp)| (end.as_millisecond() - effect.started_at.as_millisecond()).max(0);
     sqlx::query(
-        "WITH done AS (
-             DELETE FROM deliveries d
-             USING unnest($1::bigint[], $2::text[], $3::int4[], $4::timestamptz[], $5::bigint[])
-                   AS e (event_id, handler, attempt, started_at, duration_ms)
-             WHERE d.event_id = e.event_id AND d.handler = e.handler
+        "WITH held AS MATERIALIZED (
+             SELECT e.*, d.place
+             FROM unnest($1::bigint[], $2::text[], $3::int4[], $4::timestamptz[], $5::bigint[])
+                  AS e (event_id, handler, attempt, started_at, duration_ms)
+             CROSS JOIN LATERAL (
+                 SELECT ctid AS place FROM deliveries WHERE event_id = e.event_id AND handler = e.handler LIMIT 1
+             ) d
+         ),
+         done AS (
+             DELETE FROM deliveries d USING held e WHERE d.ctid = e.place
              RETURNING e.event_id, e.handler, e.attempt, e.started_at, e.duration_ms
          )
          INSERT INTO attempts (event_id, handler, attempt, started_at, duration_ms, outcome)

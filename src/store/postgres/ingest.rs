@@ -173,7 +173,10 @@ async fn compare(db: &mut PgConnection, batch: &Batch, outcomes: &mut [RowOutcom
         let rows: Vec<(i64, i64, Vec<u8>)> = sqlx::query_as(
             "SELECT k.nth, e.id, e.body_sha256
              FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS k (provider, provider_event_id, nth)
-             JOIN webhook_events e ON e.provider = k.provider AND e.provider_event_id = k.provider_event_id",
+             CROSS JOIN LATERAL (
+                 SELECT id, body_sha256 FROM webhook_events
+                 WHERE provider = k.provider AND provider_event_id = k.provider_event_id LIMIT 1
+             ) e",
         )
         .bind(unknown.iter().map(|(_, e)| &*e.provider).bind_iter())
         .bind(unknown.iter().map(|(_, e)| e.provider_event_id.as_str()).bind_iter())

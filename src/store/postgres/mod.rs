@@ -182,7 +182,6 @@ impl Queue for PostgresStore {
                     .leases
                     .ask(move |db| Box::pin(async move { claim::sweep(db, &limits, CHUNK).await }))
                     .await?;
-                metrics::counter!("cerca_lease_expiries_total").increment(some.ready + some.dead);
                 swept.ready += some.ready;
                 swept.dead += some.dead;
                 if some.ready + some.dead < u64::from(CHUNK) {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use sqlx::{PgConnection, postgres::PgBindIterExt as _};
 use tokio::{
     sync::{OwnedSemaphorePermit, mpsc, oneshot},
-    time::{Instant, timeout},
+    time::{Instant, timeout, timeout_at},
 };
 
 use super::{
@@ -17,6 +17,11 @@ use crate::domain::{Outcome, Settle};
 
 /// Settles in one statement, at most.
 const BATCH: usize = 500;
+
+/// Nobody waits for a settle, and each commit costs a sync and a round trip that ingest could have had: a few are held
+/// back this long for company.
+const PAUSE: Duration = Duration::from_millis(2);
+const CROWD: usize = 250;
 
 /// How long a closing store goes on trying.
 const CLOSE_LIMIT: Duration = Duration::from_secs(5);
@@ -40,10 +45,20 @@ pub(super) async fn run(mut queue: mpsc::UnboundedReceiver<Message>, mut link: L
                 false
             }
         };
-        let mut taken = usize::from(take(first));
-        while taken < BATCH {
-            let Ok(next) = queue.try_recv() else { break };
-            taken += usize::from(take(next));
+        let (mut taken, mut is_awaited) = (0, false);
+        let mut next = Some(first);
+        let end = Instant::now() + PAUSE;
+        while let Some(message) = next {
+            is_awaited |= !take(message);
+            taken += 1;
+            if taken >= BATCH {
+                break;
+            }
+            next = match queue.try_recv() {
+                Ok(message) => Some(message),
+                Err(_) if is_awaited || taken >= CROWD || closing.token.is_cancelled() => None,
+                Err(_) => timeout_at(end, queue.recv()).await.ok().flatten(),
+            };
         }
         if write(&mut link, settles, &closing).await {
             for reply in flushes {
@@ -62,8 +77,7 @@ async fn write(link: &mut Link, settles: Vec<Settle>, closing: &Closing) -> bool
             continue;
         }
         let failed = match attempt(link, &settles).await {
-            Ok(written) => {
-                let stale = (settles.len() as u64).saturating_sub(written);
+            Ok(stale) => {
                 metrics::counter!("cerca_stale_settles_total").increment(stale);
                 continue;
             }
@@ -99,9 +113,21 @@ async fn attempt(link: &mut Link, settles: &[Settle]) -> Result<u64, Failed> {
     link.end(result)
 }
 
+/// Gives the number of stale settles. What found no row is tried once more: a row that was changed between the look and
+/// the write, by a renewal of its lease, is not found by its place.
 async fn settle(db: &mut PgConnection, settles: &[Settle]) -> sqlx::Result<u64> {
+    let all: Vec<&Settle> = settles.iter().collect();
+    let rest = write_once(db, &all).await?;
+    if rest.is_empty() {
+        return Ok(0);
+    }
+    Ok(write_once(db, &rest).await?.len() as u64)
+}
+
+/// Writes settles and gives those that found no row.
+async fn write_once<'a>(db: &mut PgConnection, settles: &[&'a Settle]) -> sqlx::Result<Vec<&'a Settle>> {
     let each = || settles.iter();
-    let written: i64 = sqlx::query_scalar(include_str!("settle.sql"))
+    let written: Vec<i64> = sqlx::query_scalar(include_str!("settle.sql"))
         .bind(each().map(|s| s.event_id).bind_iter())
         .bind(each().map(|s| &*s.handler).bind_iter())
         .bind(each().map(|s| s.token).bind_iter())
@@ -115,9 +141,19 @@ async fn settle(db: &mut PgConnection, settles: &[Settle]) -> sqlx::Result<u64> 
         .bind(each().map(|s| outcome(&s.outcome)).bind_iter())
         .bind(each().map(|s| after(&s.outcome)).bind_iter())
         .bind(each().map(|s| detail(&s.outcome)).bind_iter())
-        .fetch_one(db)
+        .fetch_all(db)
         .await?;
-    Ok(written.unsigned_abs())
+    let mut is_written = vec![false; settles.len()];
+    for nth in written {
+        if let Some(is_written) = usize::try_from(nth - 1).ok().and_then(|nth| is_written.get_mut(nth)) {
+            *is_written = true;
+        }
+    }
+    Ok(each()
+        .zip(is_written)
+        .filter(|(_, is)| !is)
+        .map(|(settle, _)| *settle)
+        .collect())
 }
 
 fn outcome(outcome: &Outcome) -> &'static str {

@@ -58,7 +58,7 @@ pub(super) struct Deadline {
 impl Deadline {
     pub(super) fn begin(&self) {
         let at = self.start.elapsed() + self.limit;
-        self.at_millis.store(at.as_millis() as u64 + 1, Relaxed);
+        self.at_millis.store(millis(at) + 1, Relaxed);
     }
 
     pub(super) fn end(&self) {
@@ -67,8 +67,12 @@ impl Deadline {
 
     fn is_over(&self) -> bool {
         let at = self.at_millis.load(Relaxed);
-        at != 0 && self.start.elapsed().as_millis() as u64 > at
+        at != 0 && millis(self.start.elapsed()) > at
     }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// The one connection that writes.

@@ -11,11 +11,15 @@ mod read;
 mod settle;
 mod writer;
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    path::PathBuf,
+    sync::{Arc, mpsc},
+    time::Duration,
+};
 
 use futures_util::future::BoxFuture;
 use sqlx::SqlitePool;
-use tokio::sync::{Mutex, Semaphore, mpsc, oneshot};
+use tokio::sync::{Mutex, Semaphore, oneshot};
 
 use self::writer::Message;
 use super::{
@@ -34,7 +38,7 @@ use crate::domain::{Claim, NewEvent, Settle};
 const CHUNK: u32 = 500;
 
 pub(super) struct SqliteStore {
-    writer: mpsc::UnboundedSender<Message>,
+    writer: mpsc::Sender<Message>,
     thread: Mutex<Option<std::thread::JoinHandle<()>>>,
     read: SqlitePool,
     handoff: HandoffSlot,
@@ -58,7 +62,7 @@ impl SqliteStore {
         let read = connect::readers(&file);
 
         let handoff = HandoffSlot::default();
-        let (sender, receiver) = mpsc::unbounded_channel();
+        let (sender, receiver) = mpsc::channel();
         let state = writer::Writer::new(writer, file, &options, Arc::clone(&handoff));
         let thread = std::thread::Builder::new()
             .name("cerca-store".to_owned())
@@ -160,7 +164,6 @@ impl Queue for SqliteStore {
                 swept.ready += some.ready;
                 swept.dead += some.dead;
                 if some.ready + some.dead < u64::from(CHUNK) {
-                    metrics::counter!("cerca_lease_expiries_total").increment(swept.ready + swept.dead);
                     return Ok(swept);
                 }
             }

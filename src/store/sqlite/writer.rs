@@ -1,10 +1,16 @@
-//! The writer thread. It takes what is waiting, writes it in one transaction, and answers after the commit. No timers:
-//! the next batch is what came while the last one was written.
+//! The writer thread. It takes what is waiting, writes it in one transaction, and answers after the commit. No timers for
+//! anything that somebody waits for: the next batch is what came while the last one was written.
 
-use std::{collections::VecDeque, mem, path::PathBuf, time::Duration};
+use std::{
+    collections::VecDeque,
+    mem,
+    path::PathBuf,
+    sync::mpsc,
+    time::{Duration, Instant},
+};
 
 use rusqlite::Connection;
-use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use super::{
     super::{
@@ -19,6 +25,11 @@ use crate::domain::Settle;
 
 /// Settles in one transaction, at most.
 const SETTLES: usize = 4096;
+
+/// Nobody waits for a settle. Alone, a few are held back this long for company, because each commit costs a sync and
+/// breaks up the batch of events that is about to form.
+const SETTLE_PAUSE: Duration = Duration::from_millis(2);
+const SETTLE_CROWD: usize = 256;
 
 /// How long to wait with settles that could not be written, and how often to try when the store is closed.
 const RETRY_PAUSE: Duration = Duration::from_millis(200);
@@ -104,11 +115,12 @@ impl Waits {
     }
 
     fn is_empty(&self) -> bool {
-        self.accepts.is_empty()
-            && self.settles.is_empty()
-            && self.flushes.is_empty()
-            && self.applies.is_empty()
-            && self.jobs.is_empty()
+        self.settles.is_empty() && self.nobody_waits()
+    }
+
+    /// Whether there is nothing but settles.
+    fn nobody_waits(&self) -> bool {
+        self.accepts.is_empty() && self.flushes.is_empty() && self.applies.is_empty() && self.jobs.is_empty()
     }
 }
 
@@ -133,7 +145,7 @@ impl Writer {
         }
     }
 
-    pub(super) fn run(mut self, mut receiver: mpsc::UnboundedReceiver<Message>) {
+    pub(super) fn run(mut self, receiver: mpsc::Receiver<Message>) {
         let mut waits = Waits::default();
         let mut tries = 0;
         loop {
@@ -141,17 +153,15 @@ impl Writer {
                 if waits.close {
                     break;
                 }
-                match receiver.blocking_recv() {
-                    Some(message) => waits.push(message),
-                    None => break,
+                match receiver.recv() {
+                    Ok(message) => waits.push(message),
+                    Err(_) => break,
                 }
             }
             while let Ok(message) = receiver.try_recv() {
                 waits.push(message);
             }
-            if waits.close {
-                receiver.close();
-            }
+            gather_settles(&receiver, &mut waits);
             if self.write(&mut waits) {
                 tries = 0;
                 continue;
@@ -174,7 +184,7 @@ impl Writer {
 
     /// One transaction. `false`: it failed; everyone was told, and the settles are kept for the next one.
     fn write(&mut self, waits: &mut Waits) -> bool {
-        let start = std::time::Instant::now();
+        let start = Instant::now();
         let accepts = take_capped(&mut waits.accepts, self.options.batch_events, self.options.batch_bytes);
         let settles = waits.settles.len().min(SETTLES);
         let applies = mem::take(&mut waits.applies);
@@ -278,6 +288,20 @@ impl Writer {
             let _ = db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
             let _ = db.busy_timeout(connect::BUSY_TIMEOUT);
         }
+    }
+}
+
+/// Holds a few settles back until there are many, somebody waits, or the pause is over.
+fn gather_settles(receiver: &mpsc::Receiver<Message>, waits: &mut Waits) {
+    let end = Instant::now() + SETTLE_PAUSE;
+    while waits.nobody_waits() && waits.settles.len() < SETTLE_CROWD && !waits.close {
+        match receiver.recv_timeout(end.saturating_duration_since(Instant::now())) {
+            Ok(message) => waits.push(message),
+            Err(_) => return,
+        }
+    }
+    while let Ok(message) = receiver.try_recv() {
+        waits.push(message);
     }
 }
 

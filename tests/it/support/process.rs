@@ -1,0 +1,35 @@
+//! What the operating system knows of the binary under test.
+
+use std::process::Command;
+
+#[derive(Debug, Clone, Copy)]
+pub enum Signal {
+    Term,
+    Kill,
+    Stop,
+    Continue,
+}
+
+impl Signal {
+    /// Sends the signal to a process.
+    pub fn send(self, pid: u32) {
+        let name = match self {
+            Self::Term => "TERM",
+            Self::Kill => "KILL",
+            Self::Stop => "STOP",
+            Self::Continue => "CONT",
+        };
+        let status = Command::new("sh")
+            .args(["-c", &format!("kill -{name} {pid}")])
+            .status()
+            .unwrap();
+        assert!(status.success(), "kill -{name} {pid}");
+    }
+}
+
+/// Memory of a process that is in RAM, or `None` where `/proc` is not as on Linux.
+pub fn resident_kib(pid: u32) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find(|line| line.starts_with("VmRSS:"))?;
+    line.split_whitespace().nth(1)?.parse().ok()
+}
