@@ -301,6 +301,7 @@ fn message(
         secret: matches!(scheme, Scheme::Hash(_)),
         item: table.each,
         secret_id,
+        jose: scheme == Scheme::Jwt,
         ..Allowed::default()
     };
     let message = match &table.message {

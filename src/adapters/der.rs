@@ -13,6 +13,7 @@ const RSA: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x01];
 const EC: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01];
 const P256: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07];
 const P384: &[u8] = &[0x2b, 0x81, 0x04, 0x00, 0x22];
+const P521: &[u8] = &[0x2b, 0x81, 0x04, 0x00, 0x23];
 const ED25519: &[u8] = &[0x2b, 0x65, 0x70];
 const COMMON_NAME: &[u8] = &[0x55, 0x04, 0x03];
 
@@ -22,6 +23,7 @@ pub(crate) enum KeyType {
     Ed25519,
     P256,
     P384,
+    P521,
     Rsa,
 }
 
@@ -67,6 +69,7 @@ pub(crate) fn public_key(spki: &[u8]) -> Option<(KeyType, &[u8])> {
         EC => match algorithm.expect(OID)? {
             P256 => KeyType::P256,
             P384 => KeyType::P384,
+            P521 => KeyType::P521,
             _ => return None,
         },
         _ => return None,

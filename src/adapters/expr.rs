@@ -50,6 +50,8 @@ pub(crate) enum Expr {
     PlivoUrl,
     /// A place in a JSON text.
     At(Box<Wanted>, Box<Self>),
+    /// The headers that a list names, each a line `Name: value`.
+    HeaderLines(Box<Self>),
     /// Several values, one after the other.
     Join(Vec<Self>),
     Call(Function, Box<Self>),
@@ -106,7 +108,7 @@ impl Expr {
     pub(crate) fn reads_json(&self) -> bool {
         match self {
             Self::Json { .. } | Self::KeyOf { .. } | Self::Item => true,
-            Self::Call(_, inner) | Self::At(_, inner) => inner.reads_json(),
+            Self::Call(_, inner) | Self::At(_, inner) | Self::HeaderLines(inner) => inner.reads_json(),
             Self::Join(parts) => parts.iter().any(Self::reads_json),
             _ => false,
         }
@@ -116,7 +118,7 @@ impl Expr {
     pub(crate) fn any(&self, is: &dyn Fn(&Self) -> bool) -> bool {
         is(self)
             || match self {
-                Self::Call(_, inner) | Self::At(_, inner) => inner.any(is),
+                Self::Call(_, inner) | Self::At(_, inner) | Self::HeaderLines(inner) => inner.any(is),
                 Self::Join(parts) => parts.iter().any(|part| part.any(is)),
                 _ => false,
             }

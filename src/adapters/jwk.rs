@@ -69,6 +69,7 @@ fn named(jwk: Jwk) -> Option<NamedKey> {
         ("OKP", Some("Ed25519")) => (KeyType::Ed25519, number(&jwk.x).filter(|x| x.len() == 32)?),
         ("EC", Some("P-256")) => (KeyType::P256, point(32)?),
         ("EC", Some("P-384")) => (KeyType::P384, point(48)?),
+        ("EC", Some("P-521")) => (KeyType::P521, point(66)?),
         ("RSA", _) => {
             let fields = [
                 der::write_integer(&number(&jwk.n)?),

@@ -9,7 +9,7 @@ pub(crate) enum JwtAlgorithm {
     Public(Public),
 }
 
-pub(crate) const JWT_ALGORITHMS: [(&str, JwtAlgorithm); 9] = [
+pub(crate) const JWT_ALGORITHMS: [(&str, JwtAlgorithm); 10] = [
     ("HS256", JwtAlgorithm::Hmac(Hash::Sha256)),
     ("HS384", JwtAlgorithm::Hmac(Hash::Sha384)),
     ("HS512", JwtAlgorithm::Hmac(Hash::Sha512)),
@@ -18,6 +18,7 @@ pub(crate) const JWT_ALGORITHMS: [(&str, JwtAlgorithm); 9] = [
     ("RS512", JwtAlgorithm::Public(Public::Rsa2048Sha512)),
     ("ES256", JwtAlgorithm::Public(Public::P256Sha256Raw)),
     ("ES384", JwtAlgorithm::Public(Public::P384Sha384Raw)),
+    ("ES512", JwtAlgorithm::Public(Public::P521Sha512Raw)),
     ("EdDSA", JwtAlgorithm::Public(Public::Ed25519)),
 ];
 

@@ -21,6 +21,8 @@ pub(crate) struct Allowed<'a> {
     pub(crate) request_id: bool,
     /// `claim:`.
     pub(crate) claims: bool,
+    /// `jose:`.
+    pub(crate) jose: bool,
     /// `secret_id`.
     pub(crate) secret_id: bool,
     /// `header:Name-*`.
@@ -73,11 +75,17 @@ impl Parser {
         match name {
             "at" => return self.at(rest, allowed),
             "join" => return self.join(rest, allowed),
+            "header_lines" => {
+                let inner = rest.strip_suffix(')').ok_or("expected `header_lines(expression)`")?;
+                return Ok(Expr::HeaderLines(Box::new(self.expr(inner, allowed)?)));
+            }
             _ => {}
         }
         let Some((_, function)) = FUNCTIONS.iter().find(|(known, _)| *known == name) else {
             let known = FUNCTIONS.map(|(known, _)| known).join(", ");
-            return Err(format!("`{name}` is no function; one of {known}, at, join"));
+            return Err(format!(
+                "`{name}` is no function; one of {known}, at, join, header_lines"
+            ));
         };
         if matches!(function, Function::HmacSha1 | Function::HmacSha256) && !allowed.hmac {
             return Err(format!(
@@ -124,6 +132,8 @@ impl Parser {
             "body" => self.json(Doc::Body, rest),
             "item" if allowed.item => self.json(Doc::Item, rest),
             "item" => Err("`item:` is only for `[event]`, where there is a `[batch]`".into()),
+            // What the head of a token says is not proved before the token is.
+            "jose" if allowed.jose => named(rest, |name| Expr::Capture(format!("jose:{name}"))),
             "claim" if allowed.claims => self.json(Doc::Claims, rest),
             "claim" => Err("`claim:` is only for what is read after a token was verified".into()),
             "header" if allowed.numbered && rest.ends_with("-*") && is_header_name(rest) => {

@@ -25,6 +25,7 @@ pub(crate) enum Public {
     P256Sha256Raw,
     P256Sha1,
     P384Sha384Raw,
+    P521Sha512Raw,
     RsaSha1,
     /// Keys from 1,024 bits, because senders pin such.
     RsaSha256,
@@ -169,6 +170,7 @@ impl Public {
             Self::Ed25519 => KeyType::Ed25519,
             Self::P256Sha256 | Self::P256Sha256Raw | Self::P256Sha1 => KeyType::P256,
             Self::P384Sha384Raw => KeyType::P384,
+            Self::P521Sha512Raw => KeyType::P521,
             _ => KeyType::Rsa,
         }
     }
@@ -184,8 +186,8 @@ impl Public {
             Self::Rsa2048Sha256 => &signature::RSA_PKCS1_2048_8192_SHA256,
             Self::Rsa2048Sha384 => &signature::RSA_PKCS1_2048_8192_SHA384,
             Self::Rsa2048Sha512 => &signature::RSA_PKCS1_2048_8192_SHA512,
-            // `ring` has no SHA-1 with ECDSA, which one sender still uses.
-            Self::P256Sha1 => return None,
+            // Not in `ring`; see `verifies_otherwise`.
+            Self::P256Sha1 | Self::P521Sha512Raw => return None,
         })
     }
 }
@@ -200,19 +202,24 @@ impl PublicKey {
             Some(ring) => signature::UnparsedPublicKey::new(ring, &self.bytes)
                 .verify(message, signature)
                 .is_ok(),
-            None => self.verifies_sha1(message, signature),
+            None => self.verifies_otherwise(algorithm, message, signature),
         }
     }
 
-    fn verifies_sha1(&self, message: &[u8], signature: &[u8]) -> bool {
-        let key = p256::ecdsa::VerifyingKey::from_sec1_bytes(&self.bytes);
-        let signature = p256::ecdsa::Signature::from_der(signature);
-        match (key, signature) {
-            (Ok(key), Ok(signature)) => key
-                .verify_prehash(hash(Hash::Sha1, message).bytes(), &signature)
-                .is_ok(),
-            _ => false,
-        }
+    /// What single senders use and `ring` has not: SHA-1 with ECDSA, and P-521.
+    fn verifies_otherwise(&self, algorithm: Public, message: &[u8], signature: &[u8]) -> bool {
+        let verified = if algorithm == Public::P256Sha1 {
+            p256::ecdsa::VerifyingKey::from_sec1_bytes(&self.bytes).and_then(|key| {
+                let signature = p256::ecdsa::Signature::from_der(signature)?;
+                key.verify_prehash(hash(Hash::Sha1, message).bytes(), &signature)
+            })
+        } else {
+            p521::ecdsa::VerifyingKey::from_sec1_bytes(&self.bytes).and_then(|key| {
+                let signature = p521::ecdsa::Signature::from_slice(signature)?;
+                key.verify_prehash(hash(Hash::Sha512, message).bytes(), &signature)
+            })
+        };
+        verified.is_ok()
     }
 }
 

@@ -109,6 +109,8 @@ pub async fn fetch(url: String) -> Result<Vec<u8>, FetchError> {
 }
 
 fn client() -> reqwest::Result<reqwest::Client> {
+    // The library may be used without our command line; where one is installed already, that one stays.
+    let _ = rustls::crypto::ring::default_provider().install_default();
     reqwest::Client::builder()
         .https_only(true)
         .redirect(reqwest::redirect::Policy::none())

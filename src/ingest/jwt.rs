@@ -1,7 +1,7 @@
 //! Tokens: a compact JWS (RFC 7515) whose algorithm the adapter allows, whose key is the provider's, and whose claims
 //! are what they must be. The header of a token chooses among what is allowed, and nothing else.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, collections::BTreeMap};
 
 use base64::Engine as _;
 use jiff::Timestamp;
@@ -28,6 +28,9 @@ struct Header {
     alg: String,
     kid: Option<String>,
     crit: Option<serde::de::IgnoredAny>,
+    /// For `jose:name`.
+    #[serde(flatten)]
+    others: BTreeMap<String, serde_json::Value>,
 }
 
 /// A token, taken apart.
@@ -124,14 +127,28 @@ impl<'t> Token<'t> {
         if !self.payload.is_empty() {
             return Err(Rejection::MalformedSignature);
         }
+        let others = self.header.others.iter();
+        let named: Vec<_> = others.map(|(name, value)| (format!("jose:{name}"), value)).collect();
+        let mut captures: Vec<(&str, Cow<'_, [u8]>)> = Vec::with_capacity(reading.captures.len() + named.len());
+        captures.extend(
+            reading
+                .captures
+                .iter()
+                .map(|(name, value)| (*name, Cow::Borrowed(&**value))),
+        );
+        for (name, value) in &named {
+            captures.extend(
+                value
+                    .as_str()
+                    .map(|text| (name.as_str(), Cow::Borrowed(text.as_bytes()))),
+            );
+        }
         let frame = Frame {
-            captures: &reading.captures,
+            captures: &captures,
             ..frame
         };
-        let message = scope
-            .text(&rule.message, frame)
-            .ok_or(Rejection::MalformedSignature)?
-            .into_owned();
+        let message = scope.text(&rule.message, frame).map(Cow::into_owned);
+        let message = message.ok_or(Rejection::MalformedSignature)?;
         let encoded = base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(&message);
         self.signed.to_mut().extend_from_slice(encoded.as_bytes());
         Ok(message)

@@ -97,6 +97,15 @@ impl<'p, 'a> Scope<'p, 'a> {
             Expr::Headers(name) => self.headers(name),
             Expr::Url => Some(Cow::Borrowed(request.url.as_bytes())),
             Expr::UrlBase => Some(Cow::Borrowed(request.url.split(['?', '#']).next()?.as_bytes())),
+            Expr::HeaderLines(names) => {
+                let names = self.eval(names, frame)?;
+                let mut lines = Vec::new();
+                for name in names.split(|byte| *byte == b',').map(<[u8]>::trim_ascii) {
+                    let value = self.header(std::str::from_utf8(name).ok()?)?;
+                    lines.extend_from_slice(&[name, b": ", &value, b"\n"].concat());
+                }
+                Some(Cow::Owned(lines))
+            }
             Expr::Join(parts) => {
                 let mut joined = Vec::new();
                 for part in parts {

@@ -65,6 +65,7 @@ fn provider(adapter: &Adapter, registry: &Registry) -> Provider {
     ];
     let options = [
         "verify_token",
+        "domain",
         "issuer",
         "webhook_id",
         "topic",

@@ -93,6 +93,10 @@ def ecdsa(private, message, algorithm=hashes.SHA256):
     return private.sign(message, ec.ECDSA(algorithm(), deterministic_signing=True))
 
 
+def p521_key(name, n):
+    return known(f"the sender's key {n}", load(f"p521-{n}"))
+
+
 def certificate(subject, issuer, public, signer, ca):
     name = lambda text: x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
     builder = x509.CertificateBuilder(name(issuer), name(subject), public, 1 + ca)
@@ -189,6 +193,16 @@ def fusionauth(r, key, at):
 
 def wix(r, key, at):
     r.body = jws(json.loads(r.body) | {"iat": at, "exp": at + 3600}, PRIVATE[key], "RS256").encode()
+
+
+def truelayer(r, key, at, path=None, names="X-Tl-Webhook-Timestamp", algorithm="ES512"):
+    kid = "tl-1" if key.endswith("1") else "tl-2"
+    head = {"alg": algorithm, "kid": kid, "tl_version": "2", "tl_headers": names, "jku": TRUELAYER_KEYS}
+    head = b64url(json.dumps(head, separators=(",", ":")).encode())
+    lines = "".join(f"{name}: {r.get(name)}\n" for name in names.split(",") if name)
+    payload = f"{r.method} {path or r.path}\n{lines}".encode() + r.body
+    r_part, s_part = utils.decode_dss_signature(ecdsa(PRIVATE[key], f"{head}.{b64url(payload)}".encode(), hashes.SHA512))
+    r.set("Tl-Signature", f"{head}..{b64url(r_part.to_bytes(66, 'big') + s_part.to_bytes(66, 'big'))}")
 
 
 # --- signatures -----------------------------------------------------------------------------------------------------
@@ -312,6 +326,7 @@ def plaid_events(r):
 SNS_CERT = "https://sns.us-east-1.amazonaws.com/SimpleNotificationService-00000000000000000000000000000001.pem"
 PAYPAL_CERT = "https://api.paypal.com/v1/notifications/certs/CERT-00000000-00000000-00000001"
 GOOGLE_KEYS = "https://www.googleapis.com/oauth2/v3/certs"
+TRUELAYER_KEYS = "https://webhooks.truelayer.com/.well-known/jwks"
 TRAVIS_KEY = "https://api.travis-ci.com/config"
 
 
@@ -329,6 +344,8 @@ def table(make):
     cert = certificate("messageverificationcerts.paypal.com", "Sample Root", sender.public_key(), other, False)
     numbers = sender.public_key().public_numbers()
     jwk = {"kty": "RSA", "alg": "RS256", "use": "sig", "kid": "google-1", "e": "AQAB", "n": number(numbers.n, 256)}
+    point = load("p521-1").public_key().public_numbers()
+    tl_jwk = {"kty": "EC", "crv": "P-521", "kid": "tl-1", "x": number(point.x, 66), "y": number(point.y, 66)}
     config = {"notifications": {"webhook": {"public_key": sender.public_key().public_bytes(PEM, SPKI).decode()}}}
     message = lambda r: re.sub(rb'("Message" : ")(.)', rb"\1x\2", r.body)
     return {
@@ -349,6 +366,7 @@ def table(make):
         "sendgrid": provider(sendgrid, make.items("", "sg_event_id", "event"), "X-Twilio-Email-Event-Webhook-Signature", spki_base64("p256")),
         "telnyx": provider(telnyx, make.fields("data/id", "data/event_type"), "telnyx-signature-ed25519", ed25519_key(b64), 300),
         "travis": provider(travis, travis_events, "Signature", fetched_key, secrets=[], config={"owner": "acme", "certs": {TRAVIS_KEY: json.dumps({"config": config})}}),
+        "truelayer": provider(truelayer, make.fields("event_id", "type"), "Tl-Signature", p521_key, secrets=[], config={"domain": "truelayer.com", "certs": {TRUELAYER_KEYS: json.dumps({"keys": [tl_jwk]})}}),
         "vonage": provider(vonage, vonage_events, "Authorization", tolerance=300),
         "wise": provider(body_rsa("X-Signature-SHA256"), lambda r: [(r.get("X-Delivery-Id"), r.json["event_type"])], "X-Signature-SHA256", spki_pem("rsa"), config={"subscription": "01234567-89ab-cdef-0123-456789abcdef"}),
         "wix": provider(wix, wix_events, "body", spki_pem("rsa"), broken=False),
@@ -501,6 +519,25 @@ def more_cases(out, make):
         theirs.body = theirs.body.replace(arn.encode(), b"arn:aws:sns:us-east-1:999999999999:theirs")
         sns(theirs, key, now)
         out.rejected("a genuine message of another topic", theirs, [])
+    if name == "truelayer":
+        bad = request.copy()
+        truelayer(bad, key, now, path="/webhooks/other")
+        out.rejected("another path", bad, [])
+        bad = request.copy()
+        bad.set("X-Tl-Webhook-Timestamp", "2020-01-01T00:00:00Z")
+        out.rejected("another header", bad, [])
+        bad.drop("X-Tl-Webhook-Timestamp")
+        out.rejected("no header", bad, [])
+        bad = request.copy()
+        head, _, signature = bad.get("Tl-Signature").split(".")
+        bad.set("Tl-Signature", f"{head}.{b64url(bad.body)}.{signature}")
+        out.rejected("a token with a payload", bad, [])
+        good = request.copy()
+        truelayer(good, key, now, names="")
+        out.event("no header signed", good, [])
+        bad = request.copy()
+        truelayer(bad, key, now, algorithm="none")
+        out.rejected("no algorithm", bad, [])
     if name == "travis":
         theirs = make.post(name, b"payload=%7B%22id%22%3A1%2C%22state%22%3A%22passed%22%2C%22repository%22%3A%7B%22owner_name%22%3A%22other%22%7D%7D", [make.FORM])
         travis(theirs, key, now)
