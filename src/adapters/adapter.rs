@@ -7,7 +7,7 @@ use super::{
     lint,
     manifest::{Manifest, Sender},
     normalize::{Normalize, normalize},
-    rules::Rules,
+    rules::{KeyStep, Rules},
 };
 use crate::domain::AdapterName;
 
@@ -181,6 +181,30 @@ impl Adapter {
     pub fn secret_pattern(&self) -> &[String] {
         let pattern = self.manifest.secret.pattern.as_ref();
         pattern.map_or(&[], |texts| &texts.get_ref().0)
+    }
+
+    /// Prefixes of what is often registered in place of the secret, each with what it is.
+    pub(crate) fn mistaken_secrets(&self) -> &BTreeMap<String, String> {
+        &self.manifest.secret.mistaken
+    }
+
+    /// Whether it stands for no one sender, so that the registered provider says how it signs.
+    pub(crate) fn is_generic(&self) -> bool {
+        self.name.starts_with("generic_")
+    }
+
+    /// Whether one of its own rules decodes what follows `whsec_`.
+    pub(crate) fn decodes_whsec(&self) -> bool {
+        self.rules
+            .signatures
+            .iter()
+            .any(|rule| rule.key.contains(&KeyStep::Whsec))
+    }
+
+    /// The form field that may carry the JSON body.
+    #[must_use]
+    pub fn form_field(&self) -> Option<&str> {
+        self.manifest.body.form_field.as_deref()
     }
 
     /// What is known of how the sender delivers.

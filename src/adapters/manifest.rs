@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, fmt};
 use serde::{Deserialize, Deserializer, de};
 use toml::Spanned;
 
+use super::choices::Choices;
 use super::normalize::NormalizeTable;
 
 /// A text that remembers where it stands, for messages.
@@ -18,10 +19,12 @@ pub(crate) struct Manifest {
     pub(crate) title: String,
     pub(crate) docs: Option<String>,
     pub(crate) verify: Option<Text>,
+    pub(crate) bind: Option<Texts>,
     #[serde(default)]
     pub(crate) signature: Vec<SignatureTable>,
     #[serde(default)]
     pub(crate) event: EventTable,
+    pub(crate) keys: Option<KeysTable>,
     #[serde(default)]
     pub(crate) body: BodyTable,
     pub(crate) batch: Option<BatchTable>,
@@ -48,9 +51,16 @@ pub(crate) struct SignatureTable {
     pub(crate) source: Option<Texts>,
     pub(crate) format: Option<Texts>,
     pub(crate) list: Option<Text>,
+    #[serde(default)]
+    pub(crate) positional: bool,
+    pub(crate) group: Option<Text>,
     pub(crate) encoding: Option<Text>,
     pub(crate) message: Option<Text>,
-    pub(crate) key: Option<Text>,
+    pub(crate) key: Option<Texts>,
+    pub(crate) algorithms: Option<Texts>,
+    pub(crate) claims: Option<Texts>,
+    #[serde(default)]
+    pub(crate) detached: bool,
     pub(crate) timestamp: Option<Text>,
     pub(crate) timestamp_format: Option<Text>,
     pub(crate) tolerance: Option<Text>,
@@ -62,19 +72,33 @@ pub(crate) struct SignatureTable {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct EventTable {
-    pub(crate) id: Option<Texts>,
-    pub(crate) key: Option<Texts>,
+    pub(crate) id: Option<Choices>,
+    pub(crate) key: Option<Choices>,
     #[serde(rename = "type")]
-    pub(crate) kind: Option<Texts>,
-    pub(crate) time: Option<Texts>,
+    pub(crate) kind: Option<Choices>,
+    pub(crate) time: Option<Choices>,
     pub(crate) utc_offset: Option<Text>,
-    pub(crate) ordering: Option<Texts>,
+    pub(crate) ordering: Option<Choices>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct BodyTable {
     pub(crate) form_field: Option<String>,
+    pub(crate) from: Option<Text>,
+    pub(crate) redact: Option<Texts>,
+}
+
+/// Where keys are fetched.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct KeysTable {
+    pub(crate) url: Text,
+    pub(crate) hosts: Option<Texts>,
+    pub(crate) format: Text,
+    pub(crate) pointer: Option<Text>,
+    pub(crate) cache: Option<Text>,
+    pub(crate) subject: Option<OneOrMany>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -91,6 +115,9 @@ pub(crate) struct HandshakeTable {
     pub(crate) when: Option<Texts>,
     pub(crate) require: Option<Texts>,
     pub(crate) signed: Option<bool>,
+    pub(crate) keep: Option<Text>,
+    pub(crate) confirm: Option<Text>,
+    pub(crate) hosts: Option<Texts>,
     pub(crate) status: Option<Spanned<u16>>,
     pub(crate) content_type: Option<String>,
     pub(crate) body: Option<Text>,
@@ -114,6 +141,9 @@ pub(crate) struct ResponseTable {
 pub(crate) struct SecretTable {
     pub(crate) hint: Option<String>,
     pub(crate) pattern: Option<Texts>,
+    /// Prefixes of what is often registered instead, each with what it is.
+    #[serde(default)]
+    pub(crate) mistaken: BTreeMap<String, String>,
 }
 
 /// What is known of how the sender delivers, as text for people.
@@ -126,6 +156,8 @@ pub struct Sender {
     pub timeout: Option<String>,
     /// When and how often it tries again.
     pub retries: Option<String>,
+    /// Whether each attempt is signed anew; `false` where all carry the first one's signature and time.
+    pub resigns: Option<bool>,
     /// What makes it stop sending.
     pub disables: Option<String>,
     /// `manual` where only a person redelivers.

@@ -8,8 +8,9 @@ use toml::Spanned;
 
 use super::{
     compile::{Compiled, RuleError},
-    expr::{Allowed, Doc, Documents, Expr, Parser},
+    expr::{Doc, Documents, Expr},
     manifest::{Manifest, OneOrMany, Text, Texts},
+    parser::{Allowed, Parser},
     template::{Part, Template},
 };
 use crate::domain::decimals;

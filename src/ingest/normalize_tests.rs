@@ -67,7 +67,7 @@ fn found_and_expected(
 ) -> (Vec<Value>, Vec<Value>) {
     let provider = provider(adapter, registry);
     let sample = OwnedRequest::parse_sample(text, &provider.public_url).unwrap();
-    let mut filler = Filler::new(now(), "");
+    let mut filler = Filler::new(now(), "", &provider.options);
     let request = filler.request(&sample);
     let headers = request.header_list();
     let scope = Scope::new(&provider, request.raw(&headers), now());

@@ -108,7 +108,10 @@ fn run(text: &str, registry: &Registry) -> Result<VectorResult, String> {
     let mut outcome = Outcome::default();
     let provider = Provider::new(spec(&line), registry);
     match &provider {
-        Ok(provider) => outcome.take(provider, &line, &body, now),
+        Ok(provider) => {
+            put_keys(provider, &line, now)?;
+            outcome.take(provider, &line, &body, now);
+        }
         Err(error) => outcome.result.reason = Some(error.to_string()),
     }
     outcome.result.provider = line.provider;
@@ -118,6 +121,18 @@ fn run(text: &str, registry: &Registry) -> Result<VectorResult, String> {
         outcome.result.differences = outcome.differences(&expect);
     }
     Ok(outcome.result)
+}
+
+/// `config.certs` holds what fetching would have given, by URL.
+fn put_keys(provider: &Provider, line: &Line<'_>, now: Timestamp) -> Result<(), String> {
+    let certs = line.config.get("certs").and_then(serde_json::Value::as_object);
+    for (url, value) in certs.into_iter().flatten() {
+        let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        provider
+            .put_keys(url, text.as_bytes(), now)
+            .map_err(|problem| format!("`config.certs`: {url}: {problem}"))?;
+    }
+    Ok(())
 }
 
 fn spec(line: &Line<'_>) -> ProviderSpec {
@@ -134,6 +149,7 @@ fn spec(line: &Line<'_>) -> ProviderSpec {
         options: line
             .config
             .iter()
+            .filter(|(name, _)| *name != "certs")
             .map(|(name, value)| (name.clone(), text(value)))
             .collect(),
         ..ProviderSpec::default()
@@ -185,7 +201,7 @@ impl Outcome {
                     .collect();
                 self.answer = Some(provider.response().clone());
             }
-            Ok(Ingested::Handshake(answer)) => {
+            Ok(Ingested::Handshake { answer, .. }) => {
                 self.result.verified = true;
                 self.result.status = "challenge".into();
                 self.answer = Some(answer);
@@ -252,4 +268,32 @@ fn same_text(a: &str, b: &str) -> bool {
 
 fn shown(value: &Option<String>) -> String {
     value.as_ref().map_or_else(|| "none".into(), |text| format!("{text:?}"))
+}
+
+/// The vectors of a file that must verify, ready to be changed.
+#[cfg(test)]
+pub(super) fn valid(text: &str, registry: &Registry) -> Vec<(String, Provider, super::OwnedRequest, Timestamp)> {
+    let ready = |text: &str| {
+        let line: Line<'_> = serde_json::from_str(text).unwrap();
+        let expect: Expectation = serde_json::from_str(line.expect?.get()).unwrap();
+        let now = Timestamp::from_second(line.now).unwrap();
+        let provider = Provider::new(spec(&line), registry).ok().filter(|_| expect.verified)?;
+        put_keys(&provider, &line, now).unwrap();
+        let body = base64::engine::general_purpose::STANDARD.decode(&line.body_base64);
+        let request = super::OwnedRequest {
+            method: line.method.clone(),
+            url: line.url.clone(),
+            headers: line
+                .headers
+                .iter()
+                .map(|(name, value)| (name.clone(), value.clone().into_bytes()))
+                .collect(),
+            body: body.unwrap(),
+        };
+        Some((line.case, provider, request, now))
+    };
+    text.lines()
+        .filter(|line| !line.trim().is_empty())
+        .filter_map(ready)
+        .collect()
 }
