@@ -3,9 +3,11 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
+    choices::Choice,
     compile::{RuleError, compile},
     lint,
     manifest::{Manifest, Sender},
+    mistakes,
     normalize::{Normalize, normalize},
     rules::{KeyStep, Rules},
 };
@@ -199,6 +201,21 @@ impl Adapter {
             .signatures
             .iter()
             .any(|rule| rule.key.contains(&KeyStep::Whsec))
+    }
+
+    /// Where the sender's own id of an event is read from, as it is written.
+    #[must_use]
+    pub fn event_ids(&self) -> Vec<&str> {
+        let choices = self.manifest.event.id.as_ref();
+        choices.map_or_else(Vec::new, |choices| {
+            choices.get_ref().0.iter().map(Choice::written).collect()
+        })
+    }
+
+    /// The names of the options that the registered provider sets, sorted.
+    #[must_use]
+    pub fn options(&self) -> Vec<&str> {
+        mistakes::all_options(&self.rules).into_iter().collect()
     }
 
     /// The form field that may carry the JSON body.

@@ -10,6 +10,7 @@ use super::{
     keys,
     provider::ProviderSpec,
     rules::{KeyStep, Rules, Scheme},
+    template::{Operand, Test},
 };
 
 /// Adds what is likely wrong and not told yet.
@@ -34,8 +35,11 @@ pub(crate) fn add(spec: &ProviderSpec, adapter: &Adapter, rules: &Rules, warning
             ));
         }
     }
-    if spec.public_url.is_empty() && signs_url(rules) && !warnings.iter().any(|text| text.contains("`public_url`")) {
-        warnings.push("the sender signs the URL, and `public_url` is not set".to_owned());
+    if is_local(&spec.public_url) && signs_url(rules) && !warnings.iter().any(|text| text.contains("`public_url`")) {
+        warnings.push(format!(
+            "the sender signs the URL that it calls, and `public_url` is not set: `{}` is what signatures are checked with",
+            spec.public_url
+        ));
     }
     if adapter.sender().resigns == Some(false)
         && let Some(tolerance) = rules.signatures.iter().filter_map(|rule| rule.tolerance).min()
@@ -100,6 +104,18 @@ fn is_mac(scheme: Scheme) -> bool {
     matches!(scheme, Scheme::Hmac(_))
 }
 
+/// Whether no sender can call a URL, because it names this machine or nothing.
+fn is_local(url: &str) -> bool {
+    let host = url.split_once("://").map_or("", |(_, rest)| rest);
+    let host = host.split('/').next().unwrap_or_default();
+    let own = ["127.0.0.1", "localhost", "[::1]", "0.0.0.0", "[::]"];
+    host.is_empty()
+        || own.iter().any(|own| {
+            host.strip_prefix(own)
+                .is_some_and(|port| port.is_empty() || port.starts_with(':'))
+        })
+}
+
 fn signs_url(rules: &Rules) -> bool {
     rules.signatures.iter().any(|rule| {
         rule.message.exprs().into_iter().any(|expr| {
@@ -124,6 +140,24 @@ fn options(rules: &Rules) -> BTreeSet<&str> {
     let mut names = BTreeSet::new();
     for expr in sources.chain(messages).chain(answers) {
         gather(expr, &mut names);
+    }
+    names
+}
+
+/// Those, and the ones that conditions compare with.
+pub(crate) fn all_options(rules: &Rules) -> BTreeSet<&str> {
+    let claims = rules
+        .signatures
+        .iter()
+        .flat_map(|rule| rule.claims.iter().chain(&rule.when));
+    let handshakes = rules.handshakes.iter();
+    let conditions = handshakes.flat_map(|handshake| handshake.when.iter().chain(&handshake.require));
+    let mut names = options(rules);
+    for condition in rules.bind.iter().chain(claims).chain(conditions) {
+        gather(&condition.expr, &mut names);
+        if let Test::Equals(Operand::Config(name)) | Test::Differs(Operand::Config(name)) = &condition.test {
+            names.insert(name);
+        }
     }
     names
 }
@@ -203,6 +237,14 @@ mod tests {
                 "same as the option `verify_token`",
             ),
             ("square", "abc", "", "", "", "`public_url` is not set"),
+            (
+                "square",
+                "abc",
+                "",
+                "",
+                "http://127.0.0.1:8080",
+                "`public_url` is not set",
+            ),
             ("square", "abc", "", "", url, ""),
         ] {
             let text = told(adapter, secret, options, signature, public_url);

@@ -60,7 +60,7 @@ pub fn plan(config: &Config, adapters: Option<&Path>) -> Result<Plan, ConfigErro
         let path = format!("provider[{index}]");
         match Provider::new(provider.spec.clone(), &registry) {
             Ok(provider) => {
-                warnings.extend(provider.warnings().iter().map(|text| config.problem(&path, text)));
+                warnings.extend(provider_warnings(config, &path, &provider));
                 providers.push(Arc::new(provider));
             }
             Err(error) => problems.push(provider_problem(config, &path, &error)),
@@ -122,7 +122,27 @@ fn log_everything() -> Result<HandlerSpec, HandlerError> {
     })
 }
 
-fn provider_problem(config: &Config, path: &str, error: &ProviderError) -> Problem {
+/// What deserves a look about a provider, each with its place in the configuration.
+pub(crate) fn provider_warnings(config: &Config, path: &str, provider: &Provider) -> Vec<Problem> {
+    let place = |text: &str| {
+        let secret = text
+            .strip_prefix("secret ")
+            .and_then(|rest| rest.split(' ').next()?.parse().ok());
+        if let Some(number) = secret {
+            return format!("{path}.secrets[{}]", usize::saturating_sub(number, 1));
+        }
+        let key = ["signature.key", "public_url", "tolerance"];
+        match key.into_iter().find(|key| text.contains(&format!("`{key}`"))) {
+            Some(key) => format!("{path}.{key}"),
+            None if text.contains("option `") => format!("{path}.options"),
+            None => path.to_owned(),
+        }
+    };
+    let warnings = provider.warnings().iter();
+    warnings.map(|text| config.problem(&place(text), text)).collect()
+}
+
+pub(crate) fn provider_problem(config: &Config, path: &str, error: &ProviderError) -> Problem {
     let key = match error {
         ProviderError::UnknownAdapter { .. } => "adapter".to_owned(),
         ProviderError::NoSecret { .. } => "secrets".to_owned(),
