@@ -1,6 +1,7 @@
 //! The composition root: builds every part from the configuration and alone knows them all. One token stops everything,
 //! in the order in which nothing is lost: no new requests, then no requests, then no work, then no store.
 
+mod keys;
 mod plan;
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
@@ -89,9 +90,13 @@ pub async fn start(
         store.set_handoff(worker.handoff());
     }
     let router = plan.router;
+    let providers = Arc::new(http::Providers::new(plan.providers));
+    if start.role != Role::Worker {
+        tokio::spawn(keys::refresh(Arc::clone(&providers), stop.clone()));
+    }
     let services = http::Services {
         store: Arc::clone(&store),
-        providers: Arc::new(http::Providers::new(plan.providers)),
+        providers,
         router: Arc::new(move |provider, adapter, event_type| router.routes(provider, adapter, event_type)),
         handlers,
         prometheus: prometheus.clone(),

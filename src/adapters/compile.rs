@@ -2,15 +2,17 @@
 
 use std::ops::Range;
 
-use jiff::tz::Offset;
 use toml::Spanned;
 
 use super::{
-    compile_signature::signature,
-    expr::{Allowed, Doc, Expr, Parser},
-    manifest::{BatchTable, EventTable, HandshakeTable, Manifest, ResponseTable, Texts},
+    compile_keys::{hosts, key_source},
+    compile_selectors::{body_from, redact, selectors},
+    compile_signature::{check_kinds, signature},
+    expr::{Doc, Expr},
+    manifest::{BatchTable, HandshakeTable, Manifest, ResponseTable, Text, Texts},
+    parser::{Allowed, Parser},
     pointers::{Wanted, parse_pointer},
-    rules::{Batch, Handshake, ItemPath, Rules, Selectors},
+    rules::{Batch, Handshake, ItemPath, Rules, Scheme},
     template::{Condition, Part, Template},
 };
 use crate::ingest::Answer;
@@ -29,6 +31,10 @@ pub(crate) type Compiled<T> = Result<T, RuleError>;
 /// Compiles all rules of a manifest.
 pub(crate) fn compile(manifest: &Manifest) -> Compiled<Rules> {
     let mut parser = Parser::default();
+    for claim in ["exp", "nbf", "iat"] {
+        // Always looked at, so always at slots 0 to 2.
+        parser.documents.claims.add(&[claim.to_owned()]);
+    }
     let verify = verify(manifest)?;
     let signatures = manifest
         .signature
@@ -36,7 +42,33 @@ pub(crate) fn compile(manifest: &Manifest) -> Compiled<Rules> {
         .enumerate()
         .map(|(index, table)| signature(&mut parser, index, table))
         .collect::<Compiled<Vec<_>>>()?;
-    let event = selectors(&mut parser, &manifest.event, manifest.batch.is_some())?;
+    check_kinds(manifest, &signatures)?;
+    let claims = signatures.iter().any(|rule| rule.scheme == Scheme::Jwt);
+    let key_source = match &manifest.keys {
+        Some(table) => Some(key_source(&mut parser, table)?),
+        None => None,
+    };
+    if let Some((index, table)) = manifest
+        .signature
+        .iter()
+        .enumerate()
+        .find(|(index, _)| signatures[*index].fetched)
+        && key_source.is_none()
+    {
+        return fail(
+            &table.scheme,
+            &format!("signature[{index}].key"),
+            "expected `[keys]`, where keys are fetched",
+        );
+    }
+    let bound = Allowed {
+        claims,
+        ..Allowed::default()
+    };
+    let bind = conditions(&mut parser, manifest.bind.as_ref(), "bind", bound)?;
+    let body_from = body_from(&mut parser, &manifest.body, bound)?;
+    let redact = redact(&mut parser, manifest, body_from.is_some())?;
+    let event = selectors(&mut parser, &manifest.event, manifest.batch.is_some(), claims)?;
     let batch = match &manifest.batch {
         Some(table) => Some(batch(&mut parser, table)?),
         None => None,
@@ -45,13 +77,16 @@ pub(crate) fn compile(manifest: &Manifest) -> Compiled<Rules> {
         .handshake
         .iter()
         .enumerate()
-        .map(|(index, table)| handshake(&mut parser, index, table))
+        .map(|(index, table)| handshake(&mut parser, index, table, claims))
         .collect::<Compiled<Vec<_>>>()?;
     Ok(Rules {
         verify,
         signatures,
+        bind,
+        key_source,
         event,
-        form_field: manifest.body.form_field.clone(),
+        body_from,
+        redact,
         batch,
         handshakes,
         response: response(&mut parser, &manifest.response)?,
@@ -75,46 +110,6 @@ fn verify(manifest: &Manifest) -> Compiled<bool> {
     }
 }
 
-fn selectors(parser: &mut Parser, table: &EventTable, item: bool) -> Compiled<Selectors> {
-    let allowed = Allowed {
-        item,
-        request_id: true,
-        ..Allowed::default()
-    };
-    let mut list = |key: &str, texts: &Option<Texts>| -> Compiled<Vec<Template>> {
-        each(texts.as_ref(), &format!("event.{key}"), |text| {
-            parser.selector(text, allowed)
-        })
-    };
-    let mut selectors = Selectors {
-        id: list("id", &table.id)?,
-        key: list("key", &table.key)?,
-        id_reads_json: false,
-        kind: list("type", &table.kind)?,
-        time: list("time", &table.time)?,
-        utc_offset: match &table.utc_offset {
-            Some(text) => utc_offset(text.get_ref()).or_else(|message| fail(text, "event.utc_offset", &message))?,
-            None => Offset::UTC,
-        },
-        ordering: list("ordering", &table.ordering)?,
-    };
-    selectors.id_reads_json = selectors.id.iter().flat_map(Template::exprs).any(Expr::reads_json);
-    Ok(selectors)
-}
-
-/// Reads `+05:30`.
-fn utc_offset(text: &str) -> Result<Offset, String> {
-    let read = || {
-        let (hours, minutes) = text.get(1..)?.split_once(':')?;
-        let seconds = hours.parse::<i32>().ok()? * 3600 + minutes.parse::<i32>().ok()? * 60;
-        Offset::from_seconds(if text.starts_with('-') { -seconds } else { seconds }).ok()
-    };
-    let signed = text.starts_with(['+', '-']) && text.len() == 6;
-    read()
-        .filter(|_| signed)
-        .ok_or_else(|| format!("expected an offset such as `-03:00`, found `{text}`"))
-}
-
 fn batch(parser: &mut Parser, table: &BatchTable) -> Compiled<Batch> {
     Ok(Batch {
         items: each(Some(&table.items), "batch.items", |text| item_path(parser, text))?,
@@ -123,6 +118,18 @@ fn batch(parser: &mut Parser, table: &BatchTable) -> Compiled<Batch> {
 }
 
 fn item_path(parser: &mut Parser, text: &str) -> Result<ItemPath, String> {
+    let split = |array, separator| ItemPath {
+        array,
+        separator: Some(separator),
+        steps: Vec::new(),
+        around: Vec::new(),
+    };
+    if text == "lines" {
+        return Ok(split(Expr::Body, b'\n'));
+    }
+    if let Some(field) = text.strip_prefix("list:form:") {
+        return Ok(split(Expr::Form(field.to_owned()), b','));
+    }
     let expected = || format!("expected a path such as `body:/events/*` or `form:field:/*`, found `{text}`");
     let (doc, pointer) = match text.split_once(":/").ok_or_else(expected)? {
         ("body", pointer) => (Doc::Body, pointer),
@@ -155,19 +162,23 @@ fn item_path(parser: &mut Parser, text: &str) -> Result<ItemPath, String> {
     let slot = parser.wanted(doc).add(first);
     Ok(ItemPath {
         array: Expr::Json { doc, slot },
+        separator: None,
         steps,
         around,
     })
 }
 
-fn handshake(parser: &mut Parser, index: usize, table: &HandshakeTable) -> Compiled<Handshake> {
+fn handshake(parser: &mut Parser, index: usize, table: &HandshakeTable, claims: bool) -> Compiled<Handshake> {
     let key = |name: &str| format!("handshake[{index}].{name}");
+    let method = table.method.as_ref().map_or("POST", |text| text.get_ref());
+    let signed = table.signed.unwrap_or(method == "POST");
     let allowed = Allowed {
         secret: true,
         hmac: true,
+        claims: claims && signed,
+        secret_id: true,
         ..Allowed::default()
     };
-    let method = table.method.as_ref().map_or("POST", |text| text.get_ref());
     if let Some(text) = &table.method
         && !["GET", "POST", "HEAD"].contains(&method)
     {
@@ -189,6 +200,13 @@ fn handshake(parser: &mut Parser, index: usize, table: &HandshakeTable) -> Compi
         Some(text) => template("body", text)?,
         None => Template::default(),
     };
+    let mut optional = |name: &str, text: Option<&Text>| text.map(|text| template(name, text)).transpose();
+    let keep = optional("keep", table.keep.as_ref().map(as_template).as_ref())?;
+    let confirm = optional("confirm", table.confirm.as_ref().map(as_template).as_ref())?;
+    let pinned = hosts(table.hosts.as_ref(), &key("hosts"))?;
+    if let (Some(text), true) = (&table.confirm, pinned.is_empty()) {
+        return fail(text, &key("hosts"), "expected the hosts that a URL to call may have");
+    }
     let headers = table
         .headers
         .iter()
@@ -198,13 +216,23 @@ fn handshake(parser: &mut Parser, index: usize, table: &HandshakeTable) -> Compi
         method: method.to_owned(),
         when: conditions(parser, table.when.as_ref(), &key("when"), allowed)?,
         require: conditions(parser, table.require.as_ref(), &key("require"), allowed)?,
-        signed: table.signed.unwrap_or(method == "POST"),
+        signed,
         status: status(table.status.as_ref(), &key("status"), 200)?,
         content_type: table.content_type.clone().unwrap_or_else(|| "text/plain".into()),
         body,
         headers,
         refuse: status(table.refuse.as_ref(), &key("refuse"), 401)?,
+        keep,
+        confirm: confirm.map(|url| (url, pinned)),
     })
+}
+
+/// A bare expression as the template of it alone.
+fn as_template(text: &Text) -> Text {
+    match text.get_ref().contains('{') {
+        true => text.clone(),
+        false => Spanned::new(text.span(), format!("{{{}}}", text.get_ref())),
+    }
 }
 
 fn response(parser: &mut Parser, table: &ResponseTable) -> Compiled<Answer> {

@@ -2,14 +2,17 @@
 
 use super::{
     compile::{Compiled, RuleError, conditions, each, fail},
-    expr::{Allowed, Expr, Parser},
-    manifest::{SignatureTable, Text},
+    expr::Expr,
+    jwt::{JWT_ALGORITHMS, JwtAlgorithm},
+    manifest::{Manifest, SignatureTable, Text},
+    parser::{Allowed, Parser},
     pattern::Pattern,
-    rules::{Encoding, Hash, KeyKind, Scheme, Signature, TimeFormat},
+    public_key::Public,
+    rules::{Encoding, Hash, KeyStep, Scheme, Signature, TimeFormat},
     template::{Part, Template},
 };
 
-const SCHEMES: [(&str, Scheme); 9] = [
+const SCHEMES: [(&str, Scheme); 16] = [
     ("hmac-sha1", Scheme::Hmac(Hash::Sha1)),
     ("hmac-sha256", Scheme::Hmac(Hash::Sha256)),
     ("hmac-sha384", Scheme::Hmac(Hash::Sha384)),
@@ -19,6 +22,13 @@ const SCHEMES: [(&str, Scheme); 9] = [
     ("sha512", Scheme::Hash(Hash::Sha512)),
     ("token", Scheme::Token),
     ("basic", Scheme::Basic),
+    ("ed25519", Scheme::Public(Public::Ed25519)),
+    ("ecdsa-p256-sha256", Scheme::Public(Public::P256Sha256)),
+    ("ecdsa-p256-sha256-raw", Scheme::Public(Public::P256Sha256Raw)),
+    ("ecdsa-p256-sha1", Scheme::Public(Public::P256Sha1)),
+    ("rsa-sha256", Scheme::Public(Public::RsaSha256)),
+    ("rsa-sha1", Scheme::Public(Public::RsaSha1)),
+    ("jwt", Scheme::Jwt),
 ];
 
 const ENCODINGS: [(&str, Encoding); 3] = [
@@ -27,17 +37,23 @@ const ENCODINGS: [(&str, Encoding); 3] = [
     ("base64url", Encoding::Base64Url),
 ];
 
-const KEYS: [(&str, KeyKind); 4] = [
-    ("raw", KeyKind::Raw),
-    ("hex", KeyKind::Hex),
-    ("base64", KeyKind::Base64),
-    ("whsec", KeyKind::Whsec),
+const KEYS: [(&str, KeyStep); 9] = [
+    ("raw", KeyStep::Raw),
+    ("hex", KeyStep::Hex),
+    ("base64", KeyStep::Base64),
+    ("whsec", KeyStep::Whsec),
+    ("whpk", KeyStep::Whpk),
+    ("pair", KeyStep::Pair),
+    ("nfkd", KeyStep::Nfkd),
+    ("sha1", KeyStep::Sha1),
+    ("sha256", KeyStep::Sha256),
 ];
 
-const TIMES: [(&str, TimeFormat); 4] = [
+const TIMES: [(&str, TimeFormat); 5] = [
     ("unix", TimeFormat::Unix),
     ("unix-ms", TimeFormat::UnixMs),
     ("rfc3339", TimeFormat::Rfc3339),
+    ("http", TimeFormat::Http),
     ("auto", TimeFormat::Auto),
 ];
 
@@ -49,14 +65,28 @@ pub(crate) fn signature(parser: &mut Parser, index: usize, table: &SignatureTabl
 
     let base = Allowed {
         item: table.each,
+        numbered: true,
         ..Allowed::default()
+    };
+    let (steps, fetched) = key_steps(table, &key)?;
+    let has_id = steps.contains(&KeyStep::Pair);
+    let after = Allowed {
+        claims: scheme == Scheme::Jwt,
+        secret_id: has_id,
+        numbered: false,
+        ..base
     };
     let (format, list) = patterns(table, &key)?;
     let timestamp = match &table.timestamp {
         Some(text) => Some(
             parser
-                .expr(text.get_ref(), base)
+                .expr(text.get_ref(), after)
                 .or_else(|message| fail(text, &key("timestamp"), &message))?,
+        ),
+        None if scheme == Scheme::Jwt && table.tolerance.is_some() => Some(
+            parser
+                .expr("claim:/iat", after)
+                .or_else(|message| fail(&table.scheme, &key("timestamp"), &message))?,
         ),
         None => None,
     };
@@ -93,8 +123,14 @@ pub(crate) fn signature(parser: &mut Parser, index: usize, table: &SignatureTabl
         format,
         list,
         encoding: one_of(table.encoding.as_ref(), &key("encoding"), &ENCODINGS, Encoding::Hex)?,
-        message: message(parser, table, scheme, &captures, &key)?,
-        key: one_of(table.key.as_ref(), &key("key"), &KEYS, KeyKind::Raw)?,
+        message: message(parser, table, scheme, &captures, has_id, &key)?,
+        key: steps,
+        fetched,
+        algorithms: algorithms(table, scheme, &key)?,
+        claims: conditions(parser, table.claims.as_ref(), &key("claims"), after)?,
+        detached: table.detached,
+        group: table.group.as_ref().map(|text| text.get_ref().clone()),
+        positional: table.positional,
         timestamp,
         timestamp_format: one_of(
             table.timestamp_format.as_ref(),
@@ -110,6 +146,7 @@ pub(crate) fn signature(parser: &mut Parser, index: usize, table: &SignatureTabl
         when: conditions(parser, table.when.as_ref(), &key("when"), Allowed::default())?,
     };
     check_time(table, &signature, &key)?;
+    check_format(table, &signature, &key)?;
     Ok(signature)
 }
 
@@ -160,6 +197,77 @@ fn patterns(table: &SignatureTable, key: &impl Fn(&str) -> String) -> Compiled<(
     }
 }
 
+/// How the secret becomes a key, and whether it is fetched instead.
+fn key_steps(table: &SignatureTable, key: &impl Fn(&str) -> String) -> Compiled<(Vec<KeyStep>, bool)> {
+    let Some(texts) = &table.key else {
+        return Ok((vec![KeyStep::Raw], false));
+    };
+    if texts.get_ref().0 == ["fetched"] {
+        return Ok((vec![KeyStep::Raw], true));
+    }
+    let steps = each(Some(texts), &key("key"), |text| {
+        if let Some(prefix) = text.strip_prefix("strip:") {
+            return Ok(KeyStep::Strip(prefix.to_owned()));
+        }
+        let step = KEYS.iter().find(|(name, _)| *name == text);
+        step.map(|(_, step)| step.clone()).ok_or_else(|| {
+            let known = KEYS.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
+            format!("`{text}` is not known; one of {known}, strip:prefix, fetched")
+        })
+    })?;
+    match steps.iter().skip(1).any(|step| *step == KeyStep::Pair) {
+        true => fail(texts, &key("key"), "`pair` is the first step"),
+        false => Ok((steps, false)),
+    }
+}
+
+fn algorithms(table: &SignatureTable, scheme: Scheme, key: &impl Fn(&str) -> String) -> Compiled<Vec<JwtAlgorithm>> {
+    let jwt = scheme == Scheme::Jwt;
+    for (name, texts) in [("algorithms", &table.algorithms), ("claims", &table.claims)] {
+        if let (Some(texts), false) = (texts, jwt) {
+            return fail(texts, &key(name), "only `jwt` has such a key");
+        }
+    }
+    if table.detached && !jwt {
+        return fail(&table.scheme, &key("detached"), "only `jwt` has such a key");
+    }
+    if jwt && table.algorithms.is_none() {
+        return fail(
+            &table.scheme,
+            &key("algorithms"),
+            "expected the algorithms that a token may be signed with, such as `[\"HS256\"]`",
+        );
+    }
+    each(table.algorithms.as_ref(), &key("algorithms"), |text| {
+        let known = JWT_ALGORITHMS.iter().find(|(name, _)| *name == text);
+        known.map(|(_, algorithm)| *algorithm).ok_or_else(|| {
+            format!(
+                "`{text}` is not known; one of {}",
+                JWT_ALGORITHMS.map(|(name, _)| name).join(", ")
+            )
+        })
+    })
+}
+
+/// An Ed25519 key is 32 bytes, which look like any other secret. Where the adapter takes shared secrets too, a public
+/// key must say of itself that it is one, or it would count as a secret that everybody knows.
+pub(crate) fn check_kinds(manifest: &Manifest, rules: &[Signature]) -> Compiled<()> {
+    let shared = |rule: &Signature| match rule.scheme {
+        Scheme::Public(_) => false,
+        Scheme::Jwt => rule.algorithms.iter().any(|a| matches!(a, JwtAlgorithm::Hmac(_))),
+        _ => true,
+    };
+    let bare = |rule: &Signature| rule.scheme == Scheme::Public(Public::Ed25519) && !rule.key.contains(&KeyStep::Whpk);
+    match rules.iter().position(bare).filter(|_| rules.iter().any(shared)) {
+        Some(index) => fail(
+            &manifest.signature[index].scheme,
+            &format!("signature[{index}].key"),
+            "expected `whpk`, because the adapter takes shared secrets too",
+        ),
+        None => Ok(()),
+    }
+}
+
 /// Reads `t={timestamp},v1={signature}` as the list that it describes: items in any order, with others among them.
 fn key_value_list(format: &[String]) -> Option<(Vec<Pattern>, String)> {
     let [text] = format else { return None };
@@ -185,12 +293,15 @@ fn message(
     table: &SignatureTable,
     scheme: Scheme,
     captures: &[String],
+    secret_id: bool,
     key: &impl Fn(&str) -> String,
 ) -> Compiled<Template> {
     let allowed = Allowed {
         captures,
         secret: matches!(scheme, Scheme::Hash(_)),
         item: table.each,
+        secret_id,
+        jose: scheme == Scheme::Jwt,
         ..Allowed::default()
     };
     let message = match &table.message {
@@ -211,12 +322,24 @@ fn message(
 
 /// Keys that a scheme does not look at are mistakes, not decoration.
 fn unused_keys(table: &SignatureTable, scheme: Scheme, key: &impl Fn(&str) -> String) -> Compiled<()> {
+    if scheme == Scheme::Jwt
+        && !table.detached
+        && let Some(text) = &table.message
+    {
+        return fail(
+            text,
+            &key("message"),
+            "a token brings its own message, unless it is `detached`",
+        );
+    }
     if !matches!(scheme, Scheme::Token | Scheme::Basic) {
         return Ok(());
     }
-    let texts: [(&str, &Option<Text>); 4] = [
+    if let Some(texts) = &table.key {
+        return fail(texts, &key("key"), "this scheme signs nothing, so it has no such key");
+    }
+    let texts: [(&str, &Option<Text>); 3] = [
         ("message", &table.message),
-        ("key", &table.key),
         ("encoding", &table.encoding),
         ("tolerance", &table.tolerance),
     ];
@@ -226,6 +349,24 @@ fn unused_keys(table: &SignatureTable, scheme: Scheme, key: &impl Fn(&str) -> St
         }
     }
     Ok(())
+}
+
+fn check_format(table: &SignatureTable, signature: &Signature, key: &impl Fn(&str) -> String) -> Compiled<()> {
+    let names_secret = signature
+        .format
+        .iter()
+        .any(|pattern| pattern.names().any(|name| name == "secret_id"));
+    match &table.format {
+        Some(text) if names_secret && !signature.key.contains(&KeyStep::Pair) => fail(
+            text,
+            &key("format"),
+            "`{secret_id}` is the first part of a secret, so expected `key = \"pair\"`",
+        ),
+        Some(text) if signature.positional && signature.list.is_none() => {
+            fail(text, &key("positional"), "expected `list`, in which items have places")
+        }
+        _ => Ok(()),
+    }
 }
 
 fn check_time(table: &SignatureTable, signature: &Signature, key: &impl Fn(&str) -> String) -> Compiled<()> {

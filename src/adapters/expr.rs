@@ -1,6 +1,6 @@
-//! Expressions: one value of a request. Parsed when an adapter is loaded, evaluated by `ingest`.
+//! Expressions: one value of a request. Read by `parser` when an adapter is loaded, evaluated by `ingest`.
 
-use super::pointers::{Wanted, parse_pointer};
+use super::pointers::Wanted;
 
 /// Where one value is read from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,10 +24,16 @@ pub(crate) enum Expr {
     Item,
     /// A value that no other request has.
     RequestId,
+    /// The values of `Name-1` to `Name-100`, each a candidate; the text before the number.
+    Numbered(String),
+    /// All form fields but this one, sorted by name, as PHP serialises them.
+    FormPhp(String),
     /// The headers that a header names, as `name:value`, joined by `;`.
     Headers(String),
     Url,
     UrlWithPort,
+    /// Without the query.
+    UrlBase,
     Path,
     QueryString,
     Host,
@@ -35,7 +41,19 @@ pub(crate) enum Expr {
     /// What `format` or `timestamp` captured, by name.
     Capture(String),
     Secret,
+    /// The first part of a secret that is a pair.
+    SecretId,
     Config(String),
+    /// The canonical request of Atlassian Connect, hashed.
+    Qsh,
+    /// The URL and fields as Plivo signs them.
+    PlivoUrl,
+    /// A place in a JSON text.
+    At(Box<Wanted>, Box<Self>),
+    /// The headers that a list names, each a line `Name: value`.
+    HeaderLines(Box<Self>),
+    /// Several values, one after the other.
+    Join(Vec<Self>),
     Call(Function, Box<Self>),
 }
 
@@ -48,6 +66,8 @@ pub(crate) enum Doc {
     Item,
     /// The JSON text in a form field, by index in [`Documents::forms`].
     Form(usize),
+    /// The claims of the token that the request was proved by.
+    Claims,
     /// The element that the present item lies in, by index in [`Documents::around`].
     Around(usize),
 }
@@ -60,6 +80,7 @@ pub(crate) enum Function {
     Trim,
     Sha1,
     Sha256,
+    HmacSha1,
     HmacSha256,
     Base64,
     Unbase64,
@@ -67,6 +88,8 @@ pub(crate) enum Function {
     UrlDecode,
     UrlEncode,
     Json,
+    Crc32,
+    Requery,
 }
 
 /// The pointers that an adapter wants of each document.
@@ -74,231 +97,10 @@ pub(crate) enum Function {
 pub(crate) struct Documents {
     pub(crate) body: Wanted,
     pub(crate) item: Wanted,
+    pub(crate) claims: Wanted,
     pub(crate) forms: Vec<(String, Wanted)>,
     /// By the pointer to the element, up to its `*`.
     pub(crate) around: Vec<(Vec<String>, Wanted)>,
-}
-
-/// What an expression may use where it stands.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Allowed<'a> {
-    /// Captured names.
-    pub(crate) captures: &'a [String],
-    /// `secret`.
-    pub(crate) secret: bool,
-    /// `hmac_sha256(…)`.
-    pub(crate) hmac: bool,
-    /// `item:`, and `*` in `body:`.
-    pub(crate) item: bool,
-    /// `request_id`.
-    pub(crate) request_id: bool,
-}
-
-/// Reads expressions and gathers the pointers in them.
-#[derive(Debug, Default)]
-pub(crate) struct Parser {
-    pub(crate) documents: Documents,
-}
-
-const FUNCTIONS: [(&str, Function); 12] = [
-    ("lower", Function::Lower),
-    ("upper", Function::Upper),
-    ("trim", Function::Trim),
-    ("sha1", Function::Sha1),
-    ("sha256", Function::Sha256),
-    ("hmac_sha256", Function::HmacSha256),
-    ("base64", Function::Base64),
-    ("unbase64", Function::Unbase64),
-    ("unhex", Function::Unhex),
-    ("url_decode", Function::UrlDecode),
-    ("url_encode", Function::UrlEncode),
-    ("json", Function::Json),
-];
-
-impl Parser {
-    /// Reads one expression.
-    ///
-    /// # Errors
-    /// A sentence that says what was expected.
-    pub(crate) fn expr(&mut self, text: &str, allowed: Allowed<'_>) -> Result<Expr, String> {
-        let text = text.trim();
-        if let Some((name, rest)) = text.split_once('(')
-            && is_name(name)
-        {
-            return self.call(name, rest, allowed);
-        }
-        match text.split_once(':') {
-            None => word(text, allowed),
-            Some((source, rest)) => self.source(source, rest, allowed),
-        }
-    }
-
-    fn call(&mut self, name: &str, rest: &str, allowed: Allowed<'_>) -> Result<Expr, String> {
-        let Some((_, function)) = FUNCTIONS.iter().find(|(known, _)| *known == name) else {
-            let known = FUNCTIONS.map(|(known, _)| known).join(", ");
-            return Err(format!("`{name}` is no function; one of {known}"));
-        };
-        if *function == Function::HmacSha256 && !allowed.hmac {
-            return Err("`hmac_sha256` is keyed with the secret and only for answers of handshakes".into());
-        }
-        let Some(inner) = rest.strip_suffix(')') else {
-            return Err(format!("expected `)` at the end of `{name}({rest}`"));
-        };
-        Ok(Expr::Call(*function, Box::new(self.expr(inner, allowed)?)))
-    }
-
-    fn source(&mut self, source: &str, rest: &str, allowed: Allowed<'_>) -> Result<Expr, String> {
-        match source {
-            "body" if allowed.item && rest.contains("/*") => self.around(rest),
-            "body" => self.json(Doc::Body, rest),
-            "item" if allowed.item => self.json(Doc::Item, rest),
-            "item" => Err("`item:` is only for `[event]`, where there is a `[batch]`".into()),
-            "header" if is_header_name(rest) => Ok(Expr::Header(rest.to_owned())),
-            "header" => Err(format!("`{rest}` is no header name")),
-            "headers" if is_header_name(rest) => Ok(Expr::Headers(rest.to_owned())),
-            "query" => named(rest, Expr::Query),
-            "form" if rest == "sorted" => Ok(Expr::FormSorted),
-            "form" => match rest.split_once(":/") {
-                Some((field, pointer)) if !field.is_empty() => {
-                    let doc = self.form(field);
-                    self.json(doc, &format!("/{pointer}"))
-                }
-                _ => named(rest, Expr::Form),
-            },
-            "key_of" => self.key_of(rest, allowed),
-            "config" => named(rest, Expr::Config),
-            _ => Err(unknown(&format!("{source}:{rest}"), allowed)),
-        }
-    }
-
-    fn json(&mut self, doc: Doc, pointer: &str) -> Result<Expr, String> {
-        let tokens = parse_pointer(pointer)?;
-        if tokens.iter().any(|token| token == "*") {
-            return Err("`*` is only for `items` of `[batch]`, and for `body:` in `[event]` where there is one".into());
-        }
-        let slot = self.wanted(doc).add(&tokens);
-        Ok(Expr::Json { doc, slot })
-    }
-
-    /// `body:/entry/*/id`: of the element that the present item lies in.
-    fn around(&mut self, pointer: &str) -> Result<Expr, String> {
-        let tokens = parse_pointer(pointer)?;
-        let Some(star) = tokens.iter().rposition(|token| token == "*") else {
-            return self.json(Doc::Body, pointer);
-        };
-        let (prefix, rest) = tokens.split_at(star + 1);
-        let around = &mut self.documents.around;
-        let known = around.iter().position(|(known, _)| known == prefix);
-        let index = known.unwrap_or_else(|| {
-            around.push((prefix.to_vec(), Wanted::default()));
-            around.len() - 1
-        });
-        let slot = around[index].1.add(rest);
-        let doc = Doc::Around(index);
-        Ok(Expr::Json { doc, slot })
-    }
-
-    fn key_of(&mut self, rest: &str, allowed: Allowed<'_>) -> Result<Expr, String> {
-        let mut words = rest.split_whitespace();
-        let place = words.next().unwrap_or_default();
-        let (doc, pointer) = match place.strip_prefix("item") {
-            Some(_) if !allowed.item => {
-                return Err("`item` is only for `[event]`, where there is a `[batch]`".into());
-            }
-            Some(pointer) => (Doc::Item, pointer.trim_start_matches(':')),
-            None => (Doc::Body, place),
-        };
-        let mut tokens = match pointer {
-            "/" => Vec::new(),
-            pointer => parse_pointer(pointer)?,
-        };
-        let names: Vec<_> = words
-            .map(|name| {
-                tokens.push(name.to_owned());
-                let slot = self.wanted(doc).add(&tokens);
-                tokens.pop();
-                (name.to_owned(), slot)
-            })
-            .collect();
-        match names.is_empty() {
-            true => Err("expected names after the pointer: `key_of:/pointer a b c`".into()),
-            false => Ok(Expr::KeyOf { doc, names }),
-        }
-    }
-
-    /// The document in a form field.
-    pub(crate) fn form(&mut self, field: &str) -> Doc {
-        let forms = &mut self.documents.forms;
-        let known = forms.iter().position(|(name, _)| name == field);
-        Doc::Form(known.unwrap_or_else(|| {
-            forms.push((field.to_owned(), Wanted::default()));
-            forms.len() - 1
-        }))
-    }
-
-    /// The pointers wanted of a document.
-    pub(crate) fn wanted(&mut self, doc: Doc) -> &mut Wanted {
-        match doc {
-            Doc::Body => &mut self.documents.body,
-            Doc::Item => &mut self.documents.item,
-            Doc::Form(index) => &mut self.documents.forms[index].1,
-            Doc::Around(index) => &mut self.documents.around[index].1,
-        }
-    }
-}
-
-fn word(text: &str, allowed: Allowed<'_>) -> Result<Expr, String> {
-    Ok(match text {
-        "body" => Expr::Body,
-        "url" => Expr::Url,
-        "url_with_port" => Expr::UrlWithPort,
-        "path" => Expr::Path,
-        "query" => Expr::QueryString,
-        "host" => Expr::Host,
-        "method" => Expr::Method,
-        "item" if allowed.item => Expr::Item,
-        "request_id" if allowed.request_id => Expr::RequestId,
-        "secret" if allowed.secret => Expr::Secret,
-        "secret" => {
-            return Err("`secret` is only for messages of `sha*` schemes and for handshakes".into());
-        }
-        name if allowed.captures.iter().any(|known| known == name) => Expr::Capture(name.to_owned()),
-        other => return Err(unknown(other, allowed)),
-    })
-}
-
-fn named(name: &str, make: impl FnOnce(String) -> Expr) -> Result<Expr, String> {
-    match name.is_empty() {
-        true => Err("expected a name after the colon".into()),
-        false => Ok(make(name.to_owned())),
-    }
-}
-
-fn unknown(text: &str, allowed: Allowed<'_>) -> String {
-    let mut sentence = format!(
-        "`{text}` is no expression; expected body, body:/pointer, header:Name, query:name, form:name, key_of:…, url, path, \
-         query, host, method, config:name"
-    );
-    for name in allowed.captures {
-        sentence.push_str(", ");
-        sentence.push_str(name);
-    }
-    sentence
-}
-
-/// Whether a text may name a captured value.
-pub(crate) fn is_name(text: &str) -> bool {
-    !text.is_empty()
-        && text
-            .bytes()
-            .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
-}
-
-fn is_header_name(text: &str) -> bool {
-    !text.is_empty()
-        && text
-            .bytes()
-            .all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b))
 }
 
 impl Expr {
@@ -306,8 +108,19 @@ impl Expr {
     pub(crate) fn reads_json(&self) -> bool {
         match self {
             Self::Json { .. } | Self::KeyOf { .. } | Self::Item => true,
-            Self::Call(_, inner) => inner.reads_json(),
+            Self::Call(_, inner) | Self::At(_, inner) | Self::HeaderLines(inner) => inner.reads_json(),
+            Self::Join(parts) => parts.iter().any(Self::reads_json),
             _ => false,
         }
+    }
+
+    /// Whether this, or what it wraps, is such an expression.
+    pub(crate) fn any(&self, is: &dyn Fn(&Self) -> bool) -> bool {
+        is(self)
+            || match self {
+                Self::Call(_, inner) | Self::At(_, inner) | Self::HeaderLines(inner) => inner.any(is),
+                Self::Join(parts) => parts.iter().any(|part| part.any(is)),
+                _ => false,
+            }
     }
 }

@@ -1,12 +1,15 @@
 //! What is allowed but deserves a look.
 
-use secrecy::ExposeSecret as _;
+use std::collections::BTreeSet;
+
+use secrecy::{ExposeSecret as _, SecretString};
 
 use super::{
     adapter::Adapter,
     expr::Expr,
     provider::ProviderSpec,
-    rules::{Rules, Scheme},
+    public_key::KeySet,
+    rules::{Rules, Scheme, Signature},
     template::{Operand, Test},
 };
 
@@ -66,6 +69,10 @@ pub(crate) fn provider(spec: &ProviderSpec, adapter: &Adapter, rules: &Rules) ->
     if !rules.verify {
         warnings.push("`verify = \"none\"`: anyone who knows the URL can send".to_owned());
     }
+    let comes = rules.handshakes.iter().any(|handshake| handshake.keep.is_some());
+    if rules.verify && spec.secrets.is_empty() && comes {
+        warnings.push("no secret is set: only the handshake that hands it over is answered".to_owned());
+    }
     for (index, secret) in spec.secrets.iter().enumerate() {
         let text = secret.expose_secret();
         let number = index + 1;
@@ -78,6 +85,15 @@ pub(crate) fn provider(spec: &ProviderSpec, adapter: &Adapter, rules: &Rules) ->
                 adapter.title()
             ));
         }
+    }
+    for name in unset_options(spec, rules) {
+        warnings.push(format!(
+            "the option `{name}` is not set, so no request of the sender will be taken"
+        ));
+    }
+    for rule in &rules.signatures {
+        let weak = spec.secrets.iter().filter_map(|secret| weak_key(rule, secret));
+        warnings.extend(weak);
     }
     let conditions = rules
         .handshakes
@@ -96,6 +112,42 @@ pub(crate) fn provider(spec: &ProviderSpec, adapter: &Adapter, rules: &Rules) ->
         warnings.push("the sender signs the URL, and `public_url` is not set".to_owned());
     }
     warnings
+}
+
+/// Options that conditions compare with and that are not set.
+fn unset_options<'r>(spec: &ProviderSpec, rules: &'r Rules) -> BTreeSet<&'r str> {
+    let claims = rules.signatures.iter().flat_map(|rule| &rule.claims);
+    let compared = rules
+        .bind
+        .iter()
+        .chain(claims)
+        .filter_map(|condition| match &condition.test {
+            Test::Equals(Operand::Config(name)) => Some(name.as_str()),
+            _ => None,
+        });
+    let messages = rules.signatures.iter().flat_map(|rule| rule.message.exprs());
+    let signed = messages.filter_map(|expr| match expr {
+        Expr::Config(name) => Some(name.as_str()),
+        _ => None,
+    });
+    compared
+        .chain(signed)
+        .filter(|name| !spec.options.contains_key(*name))
+        .collect()
+}
+
+/// What is weak about a public key, or wrong about a private one.
+fn weak_key(rule: &Signature, secret: &SecretString) -> Option<String> {
+    let Scheme::Public(_) = rule.scheme else {
+        return None;
+    };
+    let set = KeySet::parse(secret.expose_secret()).ok()?;
+    let bits = set.shortest_rsa().filter(|bits| *bits < 2048);
+    match (bits, set.private.is_some()) {
+        (_, true) => Some("a private key is set, where the sender's public key belongs; it is for tests only".into()),
+        (Some(bits), _) => Some(format!("the sender's RSA key has {bits} bits only")),
+        (None, false) => None,
+    }
 }
 
 /// What the shape should be, where a secret has not got it.

@@ -5,6 +5,8 @@ use std::{collections::BTreeMap, fmt};
 use serde::{Deserialize, Deserializer, de};
 use toml::Spanned;
 
+use super::choices::Choices;
+
 /// A text that remembers where it stands, for messages.
 pub(crate) type Text = Spanned<String>;
 /// One text or a list of them.
@@ -16,10 +18,12 @@ pub(crate) struct Manifest {
     pub(crate) title: String,
     pub(crate) docs: Option<String>,
     pub(crate) verify: Option<Text>,
+    pub(crate) bind: Option<Texts>,
     #[serde(default)]
     pub(crate) signature: Vec<SignatureTable>,
     #[serde(default)]
     pub(crate) event: EventTable,
+    pub(crate) keys: Option<KeysTable>,
     #[serde(default)]
     pub(crate) body: BodyTable,
     pub(crate) batch: Option<BatchTable>,
@@ -45,9 +49,16 @@ pub(crate) struct SignatureTable {
     pub(crate) source: Option<Texts>,
     pub(crate) format: Option<Texts>,
     pub(crate) list: Option<Text>,
+    #[serde(default)]
+    pub(crate) positional: bool,
+    pub(crate) group: Option<Text>,
     pub(crate) encoding: Option<Text>,
     pub(crate) message: Option<Text>,
-    pub(crate) key: Option<Text>,
+    pub(crate) key: Option<Texts>,
+    pub(crate) algorithms: Option<Texts>,
+    pub(crate) claims: Option<Texts>,
+    #[serde(default)]
+    pub(crate) detached: bool,
     pub(crate) timestamp: Option<Text>,
     pub(crate) timestamp_format: Option<Text>,
     pub(crate) tolerance: Option<Text>,
@@ -59,19 +70,33 @@ pub(crate) struct SignatureTable {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct EventTable {
-    pub(crate) id: Option<Texts>,
-    pub(crate) key: Option<Texts>,
+    pub(crate) id: Option<Choices>,
+    pub(crate) key: Option<Choices>,
     #[serde(rename = "type")]
-    pub(crate) kind: Option<Texts>,
-    pub(crate) time: Option<Texts>,
+    pub(crate) kind: Option<Choices>,
+    pub(crate) time: Option<Choices>,
     pub(crate) utc_offset: Option<Text>,
-    pub(crate) ordering: Option<Texts>,
+    pub(crate) ordering: Option<Choices>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct BodyTable {
     pub(crate) form_field: Option<String>,
+    pub(crate) from: Option<Text>,
+    pub(crate) redact: Option<Texts>,
+}
+
+/// Where keys are fetched.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct KeysTable {
+    pub(crate) url: Text,
+    pub(crate) hosts: Option<Texts>,
+    pub(crate) format: Text,
+    pub(crate) pointer: Option<Text>,
+    pub(crate) cache: Option<Text>,
+    pub(crate) subject: Option<OneOrMany>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -88,6 +113,9 @@ pub(crate) struct HandshakeTable {
     pub(crate) when: Option<Texts>,
     pub(crate) require: Option<Texts>,
     pub(crate) signed: Option<bool>,
+    pub(crate) keep: Option<Text>,
+    pub(crate) confirm: Option<Text>,
+    pub(crate) hosts: Option<Texts>,
     pub(crate) status: Option<Spanned<u16>>,
     pub(crate) content_type: Option<String>,
     pub(crate) body: Option<Text>,

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::expr::is_name;
+use super::parser::is_name;
 
 /// Literals and names in turn, such as `t={timestamp}`.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,14 +1,14 @@
 //! JSON pointers (RFC 6901), gathered into a trie so that one pass over a document finds them all.
 
 /// The pointers wanted from one document. Node 0 is the document itself.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Wanted {
     nodes: Vec<Node>,
     slots: usize,
 }
 
 /// One step of the trie: what is wanted at this place, and below it.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Node {
     /// Where the value at this place goes.
     pub(crate) slot: Option<usize>,
@@ -54,6 +54,24 @@ impl Wanted {
         let slot = *self.nodes[at].slot.get_or_insert(next);
         self.slots = self.slots.max(slot + 1);
         slot
+    }
+
+    /// The pointer of a slot, as tokens.
+    pub(crate) fn path(&self, slot: usize) -> Option<Vec<String>> {
+        let mut at = self.nodes.iter().position(|node| node.slot == Some(slot))?;
+        let mut tokens = Vec::new();
+        while at != 0 {
+            let parent = |node: &Node| node.children.iter().find(|(_, child)| *child == at).cloned();
+            let (above, (key, _)) = self
+                .nodes
+                .iter()
+                .enumerate()
+                .find_map(|(index, node)| Some((index, parent(node)?)))?;
+            tokens.push(String::from_utf8_lossy(&key).into_owned());
+            at = above;
+        }
+        tokens.reverse();
+        Some(tokens)
     }
 
     /// Number of slots.

@@ -2,16 +2,20 @@
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
+use jiff::Timestamp;
 use secrecy::{ExposeSecret as _, SecretString};
 
 use super::{
     adapter::Adapter,
     compile_signature::tolerance,
     digest::Digester,
+    expr::Expr,
+    fetched::KeyCache,
     keys::{self, Key},
     lint,
+    public_key::pem,
     registry::Registry,
-    rules::{Hash, KeyKind, Rules, Scheme},
+    rules::{Hash, KeyStep, Rules, Scheme},
 };
 use crate::{domain::AdapterName, ingest::Answer};
 
@@ -55,8 +59,12 @@ pub struct Provider {
     pub(crate) keys: Vec<Vec<Key>>,
     pub(crate) secrets: Vec<SecretString>,
     pub(crate) options: BTreeMap<String, String>,
-    /// For `hmac_sha256(…)` in answers of handshakes: keyed with the newest secret.
-    pub(crate) answer_mac: Option<Digester>,
+    /// The keys of `[keys]` that are at hand.
+    pub(crate) fetched: Arc<KeyCache>,
+    /// What a fetched certificate must lead to, as DER; none: the public roots.
+    pub(crate) roots: Vec<Vec<u8>>,
+    /// For `hmac_sha1(…)` and `hmac_sha256(…)` in answers of handshakes: keyed with the newest secret.
+    pub(crate) answer_macs: Option<[Digester; 2]>,
     warnings: Vec<String>,
 }
 
@@ -119,15 +127,18 @@ impl Provider {
         }
         let keys = make_keys(&spec, &rules, &counts)?;
         let warnings = lint::provider(&spec, adapter, &rules);
+        let roots = roots(&spec, &rules);
         Ok(Self {
             name: spec.name.as_str().into(),
             adapter: adapter.name.clone(),
             public_url: spec.public_url.trim_end_matches('/').to_owned(),
             max_body: spec.max_body,
             on_conflict: spec.on_conflict,
-            answer_mac: answer_mac(&rules, &spec.secrets),
+            answer_macs: answer_macs(&rules, &spec.secrets),
             rules,
             keys,
+            fetched: Arc::default(),
+            roots,
             secrets: spec.secrets,
             options: spec.options,
             warnings,
@@ -143,7 +154,10 @@ impl Provider {
     /// The field of form-encoded bodies that carries the JSON.
     #[must_use]
     pub fn form_field(&self) -> Option<&str> {
-        self.rules.form_field.as_deref()
+        match &self.rules.body_from {
+            Some(Expr::Form(name)) => Some(name),
+            _ => None,
+        }
     }
 
     /// What this sender wants to read after an event.
@@ -156,6 +170,42 @@ impl Provider {
     #[must_use]
     pub fn signature_name(&self, index: usize) -> Option<&str> {
         Some(&self.rules.signatures.get(index)?.name)
+    }
+
+    /// Whether the sender's keys must be fetched.
+    #[must_use]
+    pub fn fetches_keys(&self) -> bool {
+        self.rules.signatures.iter().any(|rule| rule.fetched)
+    }
+
+    /// Takes over the fetched keys of the provider that this one replaces.
+    #[must_use]
+    pub fn with_keys_of(mut self, other: &Self) -> Self {
+        self.fetched = Arc::clone(&other.fetched);
+        self
+    }
+
+    /// Notes that a key must be fetched, as [`crate::ingest::Rejection::CannotVerifyNow`] says.
+    pub fn want_key(&self, url: &str) {
+        self.fetched.want(url);
+    }
+
+    /// The URLs whose keys are to be fetched now. Each is given once; all are https, on hosts that the adapter names.
+    #[must_use]
+    pub fn due_keys(&self, now: Timestamp) -> Vec<String> {
+        let source = self.rules.key_source.as_ref();
+        source.map_or_else(Vec::new, |source| self.fetched.due(source, now).into_iter().collect())
+    }
+
+    /// Keeps what a URL of [`Provider::due_keys`] gave.
+    ///
+    /// # Errors
+    /// A sentence, where it holds no key. What was known before stays.
+    pub fn put_keys(&self, url: &str, text: &[u8], now: Timestamp) -> Result<(), String> {
+        match &self.rules.key_source {
+            Some(source) => self.fetched.put(source, url, text, now),
+            None => Err("the adapter fetches no keys".into()),
+        }
     }
 
     /// Whether requests are verified at all.
@@ -236,7 +286,17 @@ fn set_tolerance(rules: &mut Rules, tolerance: Option<i64>) -> bool {
 /// secret, such as a token and a signing key.
 fn make_keys(spec: &ProviderSpec, rules: &Rules, counts: &[bool]) -> Result<Vec<Vec<Key>>, ProviderError> {
     let mut keys: Vec<Vec<Key>> = vec![Vec::new(); rules.signatures.len()];
-    if rules.verify && spec.secrets.is_empty() {
+    let mut fetched = false;
+    for ((rule, keys), counts) in rules.signatures.iter().zip(&mut keys).zip(counts) {
+        if rule.fetched && *counts {
+            keys.push(Key::fetched());
+            fetched = true;
+        }
+    }
+    // One that hands its secret over in a handshake must be able to reach us before it is known. Nothing else of it
+    // is taken until then.
+    let comes = rules.handshakes.iter().any(|handshake| handshake.keep.is_some());
+    if rules.verify && spec.secrets.is_empty() && !fetched && !comes {
         return Err(ProviderError::NoSecret {
             provider: spec.name.clone(),
         });
@@ -251,13 +311,14 @@ fn make_keys(spec: &ProviderSpec, rules: &Rules, counts: &[bool]) -> Result<Vec<
             return Err(wrong("is empty".into()));
         }
         let mut problem = None;
-        let mut suits = !rules.verify;
+        let mut suits = !rules.verify || is_root(rules, secret);
         for (rule, keys) in rules
             .signatures
             .iter()
             .zip(&mut keys)
             .zip(counts)
             .filter_map(|(pair, counts)| counts.then_some(pair))
+            .filter(|(rule, _)| !rule.fetched)
         {
             match keys::key(rule, index, secret) {
                 Ok(key) => {
@@ -268,21 +329,44 @@ fn make_keys(spec: &ProviderSpec, rules: &Rules, counts: &[bool]) -> Result<Vec<
             }
         }
         if !suits {
-            let why = problem.unwrap_or_default();
+            let why = problem.unwrap_or_else(|| "the sender's keys are fetched, so there is none to give".into());
             return Err(wrong(format!("cannot be used: {why}")));
         }
     }
     Ok(keys)
 }
 
-fn answer_mac(rules: &Rules, secrets: &[SecretString]) -> Option<Digester> {
+/// Whether a secret is a certificate that fetched ones must lead to.
+fn is_root(rules: &Rules, secret: &SecretString) -> bool {
+    let chained = rules
+        .key_source
+        .as_ref()
+        .is_some_and(|source| !source.subjects.is_empty());
+    chained && !certificates(secret).is_empty()
+}
+
+fn roots(spec: &ProviderSpec, rules: &Rules) -> Vec<Vec<u8>> {
+    let secrets = spec.secrets.iter().filter(|secret| is_root(rules, secret));
+    secrets.flat_map(certificates).collect()
+}
+
+fn certificates(secret: &SecretString) -> Vec<Vec<u8>> {
+    let blocks = pem(secret.expose_secret()).into_iter();
+    blocks
+        .filter(|(label, _)| *label == "CERTIFICATE")
+        .map(|(_, der)| der)
+        .collect()
+}
+
+fn answer_macs(rules: &Rules, secrets: &[SecretString]) -> Option<[Digester; 2]> {
     let secret = secrets.first()?.expose_secret();
     let kind = rules
         .signatures
         .iter()
         .find(|rule| matches!(rule.scheme, Scheme::Hmac(_)))
-        .map_or(KeyKind::Raw, |rule| rule.key);
-    Some(Digester::keyed(Hash::Sha256, &keys::decode(kind, secret).ok()?))
+        .map_or(&[KeyStep::Raw][..], |rule| &rule.key);
+    let key = keys::decode(kind, secret).ok()?;
+    Some([Hash::Sha1, Hash::Sha256].map(|hash| Digester::keyed(hash, &key)))
 }
 
 fn setting(spec: &ProviderSpec, key: &str, problem: String) -> ProviderError {

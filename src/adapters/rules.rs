@@ -4,8 +4,11 @@ use jiff::tz::Offset;
 
 use super::{
     expr::{Documents, Expr},
+    fetched::KeySource,
+    jwt::JwtAlgorithm,
     pattern::Pattern,
     pointers::Wanted,
+    public_key::Public,
     template::{Condition, Template},
 };
 
@@ -14,9 +17,15 @@ pub(crate) struct Rules {
     /// False with `verify = "none"`.
     pub(crate) verify: bool,
     pub(crate) signatures: Vec<Signature>,
+    /// What makes a genuine request one for this endpoint.
+    pub(crate) bind: Vec<Condition>,
+    /// Where keys are fetched, for rules with `key = "fetched"`.
+    pub(crate) key_source: Option<KeySource>,
     pub(crate) event: Selectors,
-    /// The form field that carries the JSON body.
-    pub(crate) form_field: Option<String>,
+    /// What carries the JSON that `body:/…` reads, where it is not the body itself.
+    pub(crate) body_from: Option<Expr>,
+    /// Places whose values are not stored.
+    pub(crate) redact: Vec<usize>,
     pub(crate) batch: Option<Batch>,
     pub(crate) handshakes: Vec<Handshake>,
     pub(crate) response: crate::ingest::Answer,
@@ -33,7 +42,19 @@ pub(crate) struct Signature {
     pub(crate) list: Option<String>,
     pub(crate) encoding: Encoding,
     pub(crate) message: Template,
-    pub(crate) key: KeyKind,
+    /// How the secret becomes a key, step by step.
+    pub(crate) key: Vec<KeyStep>,
+    /// Whether the key is not in the secret, but fetched.
+    pub(crate) fetched: bool,
+    /// Of a token: what it may be signed with, and what must hold of its claims.
+    pub(crate) algorithms: Vec<JwtAlgorithm>,
+    pub(crate) claims: Vec<Condition>,
+    /// Whether the token comes without its payload, which is `message`.
+    pub(crate) detached: bool,
+    /// What separates groups of items, each with a time and signatures of its own.
+    pub(crate) group: Option<String>,
+    /// Whether items are told apart by their place.
+    pub(crate) positional: bool,
     pub(crate) timestamp: Option<Expr>,
     pub(crate) timestamp_format: TimeFormat,
     /// Seconds; `None` does not look at the time.
@@ -50,6 +71,9 @@ pub(crate) enum Scheme {
     Hash(Hash),
     Token,
     Basic,
+    Public(Public),
+    /// A compact JWS.
+    Jwt,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,13 +91,22 @@ pub(crate) enum Encoding {
     Base64Url,
 }
 
-/// How the key lies in the secret.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum KeyKind {
+/// One step from a secret to a key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum KeyStep {
     Raw,
     Hex,
     Base64,
     Whsec,
+    /// A public key that says of itself that it is one.
+    Whpk,
+    /// What follows the first colon; what stands before it is `secret_id`.
+    Pair,
+    Nfkd,
+    Sha1,
+    Sha256,
+    /// Without a prefix, where it is there.
+    Strip(String),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,22 +114,31 @@ pub(crate) enum TimeFormat {
     Unix,
     UnixMs,
     Rfc3339,
+    /// As in the `Date` header.
+    Http,
     Auto,
 }
 
 /// Where an event says what; of each list, the first with a value counts.
 #[derive(Debug, Clone)]
 pub(crate) struct Selectors {
-    pub(crate) id: Vec<Template>,
+    pub(crate) id: Vec<Selector>,
     /// What tells events apart, where the sender's id does not.
-    pub(crate) key: Vec<Template>,
+    pub(crate) key: Vec<Selector>,
     /// Whether an id comes out of JSON, so that a malformed body explains why there is none.
     pub(crate) id_reads_json: bool,
-    pub(crate) kind: Vec<Template>,
-    pub(crate) time: Vec<Template>,
+    pub(crate) kind: Vec<Selector>,
+    pub(crate) time: Vec<Selector>,
     /// Of times without a zone.
     pub(crate) utc_offset: Offset,
-    pub(crate) ordering: Vec<Template>,
+    pub(crate) ordering: Vec<Selector>,
+}
+
+/// One choice of several.
+#[derive(Debug, Clone)]
+pub(crate) struct Selector {
+    pub(crate) value: Template,
+    pub(crate) when: Vec<Condition>,
 }
 
 #[derive(Debug, Clone)]
@@ -109,6 +151,8 @@ pub(crate) struct Batch {
 #[derive(Debug, Clone)]
 pub(crate) struct ItemPath {
     pub(crate) array: Expr,
+    /// What separates items in `array`, where it is text and no array.
+    pub(crate) separator: Option<u8>,
     /// The pointer from each element to the next array; the last one to the item itself.
     pub(crate) steps: Vec<Wanted>,
     /// For each step, the index in `Documents::around` of the elements it starts from, where selectors read them.
@@ -126,6 +170,10 @@ pub(crate) struct Handshake {
     pub(crate) body: Template,
     pub(crate) headers: Vec<(String, Template)>,
     pub(crate) refuse: u16,
+    /// The secret that the sender hands over.
+    pub(crate) keep: Option<Template>,
+    /// The URL that is to be called, and the hosts it may have.
+    pub(crate) confirm: Option<(Template, Vec<String>)>,
 }
 
 impl Signature {

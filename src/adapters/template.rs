@@ -1,6 +1,9 @@
 //! Templates (text with expressions in it) and conditions.
 
-use super::expr::{Allowed, Expr, Parser};
+use super::{
+    expr::Expr,
+    parser::{Allowed, Parser},
+};
 
 /// Text with expressions in braces, and parts in brackets that drop out.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -153,10 +156,7 @@ impl Template {
 
     /// Whether an expression, or what it wraps, is this one.
     pub(crate) fn uses(&self, wanted: &Expr) -> bool {
-        fn same(expr: &Expr, wanted: &Expr) -> bool {
-            expr == wanted || matches!(expr, Expr::Call(_, inner) if same(inner, wanted))
-        }
-        self.exprs().into_iter().any(|expr| same(expr, wanted))
+        self.exprs().into_iter().any(|expr| expr.any(&|expr| expr == wanted))
     }
 }
 

@@ -40,18 +40,23 @@ impl Endpoint {
 }
 
 fn proof_headers(provider: &Provider) -> Box<[Box<str>]> {
-    fn header(expression: &Expr) -> Option<&str> {
+    /// Most numbered headers that are looked at.
+    const MOST: usize = 100;
+
+    fn headers(expression: &Expr) -> Vec<String> {
         match expression {
-            Expr::Header(name) => Some(name),
-            Expr::Call(_, inner) => header(inner),
-            _ => None,
+            Expr::Header(name) => vec![name.clone()],
+            Expr::Numbered(prefix) => (1..=MOST).map(|number| format!("{prefix}{number}")).collect(),
+            Expr::Call(_, inner) | Expr::At(_, inner) => headers(inner),
+            Expr::Join(parts) => parts.iter().flat_map(headers).collect(),
+            _ => Vec::new(),
         }
     }
     let rules = &provider.rules.signatures;
     rules
         .iter()
         .flat_map(|rule| &rule.sources)
-        .filter_map(header)
+        .flat_map(headers)
         .map(|name| name.to_ascii_lowercase().into_boxed_str())
         .collect()
 }

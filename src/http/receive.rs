@@ -158,8 +158,28 @@ fn decide(request: &HttpRequest, body: &Bytes, state: &State, endpoint: &Endpoin
             }
             Decision::Store(new_events(events, request, body, state, endpoint))
         }
-        Ok(Ingested::Handshake(answer)) => Decision::Answer(answer),
-        Err(rejection) => Decision::Reject(rejection),
+        Ok(Ingested::Handshake { answer, keep, confirm }) => {
+            if keep.is_some() {
+                tracing::warn!(
+                    provider.name = &*provider.name,
+                    "the sender handed over a secret in its handshake: `secrets` of the provider must be set to it"
+                );
+            }
+            if let Some(url) = confirm {
+                tracing::warn!(
+                    provider.name = &*provider.name,
+                    url,
+                    "the sender waits until this URL is called; open it to confirm the subscription"
+                );
+            }
+            Decision::Answer(answer)
+        }
+        Err(rejection) => {
+            if let Rejection::CannotVerifyNow { url } = &rejection {
+                provider.want_key(url);
+            }
+            Decision::Reject(rejection)
+        }
     }
 }
 

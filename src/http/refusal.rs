@@ -42,6 +42,7 @@ impl Refusal {
                 Rejection::MissingId => "the request is authentic, but holds no event id",
                 _ => "the request is authentic, but not of the form that this provider sends",
             }),
+            StatusCode::SERVICE_UNAVAILABLE => Problem::unavailable("cannot be verified now; send it again"),
             other => Problem::new(other, "refused"),
         };
         Self {

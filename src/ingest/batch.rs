@@ -38,6 +38,10 @@ pub(crate) fn items<'s>(scope: &'s Scope<'_, '_>) -> Result<Option<Vec<Item<'s>>
     let mut items = Vec::new();
     let mut is_batch = false;
     for path in &batch.items {
+        if let Some(separator) = path.separator {
+            is_batch |= split(scope, path, separator, &mut items);
+            continue;
+        }
         let Some(array) = array(scope, path) else {
             continue;
         };
@@ -70,8 +74,35 @@ fn array<'s>(scope: &'s Scope<'_, '_>, path: &ItemPath) -> Option<&'s [u8]> {
     };
     match doc {
         Doc::Form(index) => scope.form_document(index)?.slice(slot),
-        _ => scope.body_document().slice(slot),
+        _ => scope.body_document()?.slice(slot),
     }
+}
+
+/// Takes each part of a text that is not empty; false where there is no text.
+fn split<'s>(scope: &'s Scope<'_, '_>, path: &'s ItemPath, separator: u8, items: &mut Vec<Item<'s>>) -> bool {
+    let wanted = &scope.provider.rules.documents.item;
+    let mut take = |part: Cow<'s, [u8]>| {
+        items.push(Item {
+            document: Document::read(part, wanted),
+            around: Vec::new(),
+        });
+    };
+    match scope.eval(&path.array, Frame::default()) {
+        None => return false,
+        Some(Cow::Borrowed(text)) => {
+            let parts = text.split(|byte| *byte == separator).map(<[u8]>::trim_ascii);
+            parts
+                .filter(|part| !part.is_empty())
+                .for_each(|part| take(Cow::Borrowed(part)));
+        }
+        Some(Cow::Owned(text)) => {
+            let parts = text.split(|byte| *byte == separator).map(<[u8]>::trim_ascii);
+            parts
+                .filter(|part| !part.is_empty())
+                .for_each(|part| take(Cow::Owned(part.to_vec())));
+        }
+    }
+    true
 }
 
 /// Walks down one path.

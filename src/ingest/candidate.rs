@@ -8,6 +8,9 @@ use crate::adapters::{BASE64, BASE64_URL, Encoding, Hash, Tag, hash};
 /// Longest text of a digest: 64 bytes in hex.
 const LONGEST: usize = 128;
 
+/// Longest text of a signature with a public key: RSA of 8,192 bits in hex.
+const LONGEST_PUBLIC: usize = 2048;
+
 /// Whether a written signature is this digest. What is too long, or of another alphabet, is not.
 pub(crate) fn is_digest(text: &[u8], encoding: Encoding, tag: &Tag) -> bool {
     let mut buffer = [0; LONGEST];
@@ -29,6 +32,18 @@ pub(crate) fn decode<'b>(text: &[u8], encoding: Encoding, buffer: &'b mut [u8; L
         Encoding::Base64Url => BASE64_URL.decode_slice(text, buffer).ok()?,
     };
     buffer.get(..len)
+}
+
+/// Decodes a written signature of any key, up to 1,024 bytes.
+pub(crate) fn decode_long(text: &[u8], encoding: Encoding) -> Option<Vec<u8>> {
+    if text.is_empty() || text.len() > LONGEST_PUBLIC {
+        return None;
+    }
+    match encoding {
+        Encoding::Hex => hex::decode(text).ok(),
+        Encoding::Base64 => BASE64.decode(text).ok(),
+        Encoding::Base64Url => BASE64_URL.decode(text).ok(),
+    }
 }
 
 /// Whether two texts are equal, without telling by the time how long they are or where they differ.

@@ -9,7 +9,7 @@ use super::{
     verify::Reading,
 };
 use crate::{
-    adapters::{Encoding, Expr, Hash, Key, KeyKind, Scheme, Signature, key},
+    adapters::{Encoding, Expr, Hash, Key, KeyStep, Scheme, Signature, key},
     domain::RawRequest,
 };
 
@@ -61,16 +61,16 @@ pub(super) fn wrong(steps: &mut Steps, scope: &Scope<'_, '_>, rule: &Signature, 
         }
     }
     for (kind, name) in [
-        (KeyKind::Raw, "used as it is"),
-        (KeyKind::Base64, "base64"),
-        (KeyKind::Hex, "hexadecimal"),
-        (KeyKind::Whsec, "`whsec_` and base64"),
+        (KeyStep::Raw, "used as it is"),
+        (KeyStep::Base64, "base64"),
+        (KeyStep::Hex, "hexadecimal"),
+        (KeyStep::Whsec, "`whsec_` and base64"),
     ] {
         let other = Signature {
-            key: kind,
+            key: vec![kind],
             ..rule.clone()
         };
-        if kind != rule.key && matches(scope, &other, reading, |text| text.to_owned()) {
+        if other.key != rule.key && matches(scope, &other, reading, |text| text.to_owned()) {
             tell(
                 steps,
                 format!("it fits if the secret is read as {name}: set `signature.key`"),

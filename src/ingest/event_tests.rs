@@ -23,7 +23,7 @@ ordering = "body:/repository/id"
 fn answer(result: Result<Ingested<'_>, Rejection>) -> Answer {
     match result.unwrap() {
         Ingested::Events { events, .. } => panic!("events: {events:?}"),
-        Ingested::Handshake(answer) => answer,
+        Ingested::Handshake { answer, .. } => answer,
     }
 }
 

@@ -132,6 +132,10 @@ fn explain_rule(steps: &mut Steps, scope: &Scope<'_, '_>, index: usize, rule: &S
         return;
     }
     let values = verify::source_values(scope, rule, Frame::default());
+    if rule.group.is_some() || matches!(rule.scheme, Scheme::Public(_) | Scheme::Jwt) {
+        explain_whole(steps, scope, index, rule);
+        return;
+    }
     let reading = match verify::read(scope, rule, &values, Frame::default()) {
         Ok(reading) => reading,
         Err(Rejection::MissingSignature) => {
@@ -173,7 +177,7 @@ fn explain_rule(steps: &mut Steps, scope: &Scope<'_, '_>, index: usize, rule: &S
         });
         match matched {
             Some((key, _)) => {
-                steps.good(format!("secret {} gives this signature", key.secret + 1));
+                steps.good(format!("secret {} gives this signature", number(key)));
                 show_time(steps, scope, rule, &reading);
             }
             None => {
@@ -181,7 +185,7 @@ fn explain_rule(steps: &mut Steps, scope: &Scope<'_, '_>, index: usize, rule: &S
                     if let Some(tag) = tag(scope, rule, &reading, key) {
                         steps.bad(format!(
                             "secret {} gives {}",
-                            key.secret + 1,
+                            number(key),
                             beginning(&written(&tag, rule.encoding))
                         ));
                     }
@@ -190,6 +194,36 @@ fn explain_rule(steps: &mut Steps, scope: &Scope<'_, '_>, index: usize, rule: &S
             }
         }
     }
+}
+
+/// What comes of a rule whose right signature cannot be computed here, only checked.
+fn explain_whole(steps: &mut Steps, scope: &Scope<'_, '_>, index: usize, rule: &Signature) {
+    match verify::try_rule(scope, index, rule) {
+        Ok(Some(secret)) => steps.good(format!("secret {} verifies it", secret + 1)),
+        Ok(None) => steps.good("the sender's fetched key verifies it"),
+        Err(Rejection::MissingSignature) => {
+            steps.bad("no signature where the adapter looks for it");
+            causes::missing(steps, scope, rule);
+        }
+        Err(rejection) => {
+            steps.bad(rejection.to_string());
+            match rejection {
+                Rejection::CannotVerifyNow { .. } => {
+                    steps.hint("a running server fetches it, and the sender comes again")
+                }
+                Rejection::WrongSignature => {
+                    steps.hint("most often the key is that of another application or environment of the sender");
+                    steps.hint("or the body was changed on its way here, or when it was saved");
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+/// The number of a secret, from 1.
+fn number(key: &Key) -> usize {
+    key.secret.map_or(0, |index| index + 1)
 }
 
 fn show_candidates(steps: &mut Steps, rule: &Signature, reading: &Reading<'_>) {
@@ -238,7 +272,7 @@ fn show_time(steps: &mut Steps, scope: &Scope<'_, '_>, rule: &Signature, reading
     let Some(tolerance) = rule.tolerance else {
         return;
     };
-    match verify::judge_time(rule, reading, scope.now) {
+    match verify::judge_time(rule, reading.timestamp(), scope.now) {
         Ok(()) => steps.good(format!("the signed time is within {tolerance} s")),
         Err(Rejection::Stale { seconds }) => {
             steps.bad(format!("signed {seconds} s ago; {tolerance} s are allowed"));
@@ -254,8 +288,14 @@ fn show_time(steps: &mut Steps, scope: &Scope<'_, '_>, rule: &Signature, reading
 
 fn outcome(steps: &mut Steps, result: Result<Ingested<'_>, Rejection>) {
     match result {
-        Ok(Ingested::Handshake(answer)) => {
-            steps.good(format!("an ownership challenge, answered with {}", answer.status))
+        Ok(Ingested::Handshake { answer, keep, confirm }) => {
+            steps.good(format!("an ownership challenge, answered with {}", answer.status));
+            if keep.is_some() {
+                steps.hint("the sender hands over a secret in it: set it as the provider's secret");
+            }
+            if let Some(url) = confirm {
+                steps.hint(format!("the sender waits until this URL is called: {url}"));
+            }
         }
         Ok(Ingested::Events { events, .. }) => {
             steps.good(format!("authentic: {} event(s)", events.len()));

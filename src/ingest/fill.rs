@@ -1,6 +1,6 @@
 //! Placeholders of samples: `{{uuid}}` and its like.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use jiff::Timestamp;
 use rand::RngExt as _;
@@ -12,17 +12,19 @@ pub(crate) struct Filler<'a> {
     values: HashMap<String, String>,
     now: Timestamp,
     secret: &'a str,
+    options: &'a BTreeMap<String, String>,
 }
 
 /// Filled in by signing, not before.
 pub(crate) const SIGNATURE: &str = "{{signature}}";
 
 impl<'a> Filler<'a> {
-    pub(crate) fn new(now: Timestamp, secret: &'a str) -> Self {
+    pub(crate) fn new(now: Timestamp, secret: &'a str, options: &'a BTreeMap<String, String>) -> Self {
         Self {
             values: HashMap::new(),
             now,
             secret,
+            options,
         }
     }
 
@@ -76,6 +78,7 @@ impl<'a> Filler<'a> {
             "unix" => self.now.as_second().to_string(),
             "unix_ms" => self.now.as_millisecond().to_string(),
             "rfc3339" => self.now.to_string(),
+            "config" => self.options.get(name.strip_prefix("config:")?)?.clone(),
             "secret" => self.secret.to_owned(),
             _ => return None,
         };
@@ -107,11 +110,14 @@ mod tests {
     #[test]
     fn a_name_has_one_value_and_the_unknown_stays() {
         let now = Timestamp::from_second(5).unwrap();
-        let mut filler = Filler::new(now, "s");
-        let text = filler.fill(b"{{uuid}}{{uuid}}{{uuid:2}} {{unix}} {{secret}} {{nope}} {{{unix}}} {{signature}} {{");
+        let options = BTreeMap::from([("account".to_owned(), "7".to_owned())]);
+        let mut filler = Filler::new(now, "s", &options);
+        let text = filler.fill(
+            b"{{uuid}}{{uuid}}{{uuid:2}} {{unix}} {{secret}} {{config:account}} {{nope}} {{{unix}}} {{signature}} {{",
+        );
         let text = String::from_utf8(text).unwrap();
         assert_eq!(text[..36], text[36..72]);
         assert_ne!(text[..36], text[72..108]);
-        assert_eq!(&text[108..], " 5 s {{nope}} {5} {{signature}} {{");
+        assert_eq!(&text[108..], " 5 s 7 {{nope}} {5} {{signature}} {{");
     }
 }

@@ -1,16 +1,22 @@
 //! Ownership challenges: answered, and not stored.
 
+use secrecy::SecretString;
+
 use super::{
-    Answer, Rejection,
+    Answer, Ingested, Rejection,
     scope::{Frame, Scope},
 };
-use crate::adapters::Handshake;
+use crate::adapters::{Handshake, is_pinned};
 
 /// The answer to a handshake, where the request is one. Those that must be signed are looked at after verification,
 /// the others before it.
-pub(crate) fn answer(scope: &Scope<'_, '_>, signed: bool) -> Result<Option<Answer>, Rejection> {
+pub(crate) fn answer<'a>(scope: &Scope<'_, 'a>, signed: bool) -> Result<Option<Ingested<'a>>, Rejection> {
     let frame = Frame {
         secret: scope.secret(),
+        secret_id: scope.secret().and_then(|secret| {
+            let colon = secret.iter().position(|byte| *byte == b':')?;
+            Some(&secret[..colon])
+        }),
         ..Frame::default()
     };
     for handshake in &scope.provider.rules.handshakes {
@@ -24,7 +30,7 @@ pub(crate) fn answer(scope: &Scope<'_, '_>, signed: bool) -> Result<Option<Answe
     Ok(None)
 }
 
-fn give(scope: &Scope<'_, '_>, handshake: &Handshake, frame: Frame<'_>) -> Result<Answer, Rejection> {
+fn give<'a>(scope: &Scope<'_, 'a>, handshake: &Handshake, frame: Frame<'_>) -> Result<Ingested<'a>, Rejection> {
     let refused = Rejection::Handshake {
         status: handshake.refuse,
     };
@@ -41,12 +47,25 @@ fn give(scope: &Scope<'_, '_>, handshake: &Handshake, frame: Frame<'_>) -> Resul
             None => return Err(refused),
         }
     }
-    Ok(Answer {
+    let text = |template| {
+        let value = scope.text(template, frame).filter(|value| !value.is_empty())?;
+        String::from_utf8(value.into_owned()).ok()
+    };
+    let keep = handshake.keep.as_ref().and_then(text).map(SecretString::from);
+    let confirm = match &handshake.confirm {
+        None => None,
+        Some((template, hosts)) => {
+            let url = text(template).filter(|url| is_pinned(url, hosts));
+            Some(url.ok_or(refused)?)
+        }
+    };
+    let answer = Answer {
         status: handshake.status,
         content_type: handshake.content_type.clone(),
         headers,
         body: body.into_owned(),
-    })
+    };
+    Ok(Ingested::Handshake { answer, keep, confirm })
 }
 
 /// A value that may stand in a header: visible ASCII, so that nothing the caller chose can begin a new line.

@@ -7,23 +7,60 @@ use std::borrow::Cow;
 
 use super::{
     Identified, Rejection, batch,
-    scope::{Frame, Scope},
+    scope::{Document, Frame, Scope},
     time,
 };
 
 /// Longest id, type and ordering key in bytes.
 pub(crate) const MAX_KEY: usize = 1024;
 
+/// What stands for a value that is not stored.
+const REDACTED: &[u8] = b"\"[redacted]\"";
+
 /// All events of a request.
 pub(crate) fn identify<'a>(scope: &Scope<'_, 'a>) -> Result<Vec<Identified<'a>>, Rejection> {
     let Some(items) = batch::items(scope)? else {
         let payload = Cow::Borrowed(scope.request.body);
-        return Ok(vec![event(scope, Frame::default(), payload)?]);
+        let mut one = event(scope, Frame::default(), payload)?;
+        if !scope.provider.rules.redact.is_empty()
+            && let Some(document) = scope.body_document()
+        {
+            one.payload = redacted(scope, document, one.payload);
+        }
+        return Ok(vec![one]);
     };
     items
         .iter()
-        .map(|item| event(scope, item.frame(), batch::payload(scope, &item.document.text)))
+        .map(|item| {
+            let payload = redacted(scope, &item.document, batch::payload(scope, &item.document.text));
+            event(scope, item.frame(), payload)
+        })
         .collect()
+}
+
+/// The payload without the values that must not be stored. What is hashed and compared later is this.
+fn redacted<'a>(scope: &Scope<'_, '_>, document: &Document<'_>, payload: Cow<'a, [u8]>) -> Cow<'a, [u8]> {
+    let Ok(found) = &document.found else {
+        return payload;
+    };
+    let slots = scope.provider.rules.redact.iter();
+    let mut ranges: Vec<_> = slots.filter_map(|slot| found.range(*slot)).collect();
+    if ranges.is_empty() {
+        return payload;
+    }
+    ranges.sort_by_key(|range| range.start);
+    let mut out = Vec::with_capacity(payload.len());
+    let mut at = 0;
+    for range in ranges {
+        // One place may lie inside of another.
+        if range.start >= at {
+            out.extend_from_slice(&payload[at..range.start]);
+            out.extend_from_slice(REDACTED);
+            at = range.end;
+        }
+    }
+    out.extend_from_slice(&payload[at..]);
+    Cow::Owned(out)
 }
 
 fn event<'a>(scope: &Scope<'_, '_>, frame: Frame<'_>, payload: Cow<'a, [u8]>) -> Result<Identified<'a>, Rejection> {

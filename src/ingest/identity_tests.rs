@@ -37,7 +37,7 @@ fn ids_at(now: Timestamp, adapter: &str, headers: &[(&str, &[u8])], body: &str) 
     };
     match ingest(&provider, &request, now).unwrap() {
         Ingested::Events { events, .. } => events.into_iter().map(|event| event.id).collect(),
-        Ingested::Handshake(answer) => panic!("a handshake: {answer:?}"),
+        Ingested::Handshake { answer, .. } => panic!("a handshake: {answer:?}"),
     }
 }
 

@@ -25,6 +25,11 @@ pub(crate) struct JsonError {
 pub(crate) struct Found(Vec<Option<Range<usize>>>);
 
 impl Found {
+    /// Where a value lies.
+    pub(crate) fn range(&self, slot: usize) -> Option<Range<usize>> {
+        self.0.get(slot)?.clone()
+    }
+
     /// The exact text of a value.
     pub(crate) fn slice<'a>(&self, text: &'a [u8], slot: usize) -> Option<&'a [u8]> {
         text.get(self.0.get(slot)?.clone()?)

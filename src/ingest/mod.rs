@@ -3,8 +3,10 @@
 
 mod batch;
 mod candidate;
+mod canonical;
 mod causes;
 mod explain;
+mod fetched;
 mod fill;
 pub(crate) mod form;
 mod functions;
@@ -13,8 +15,10 @@ mod http_text;
 mod identify;
 pub(crate) mod json;
 pub(crate) mod json_text;
+mod jwt;
 mod scope;
 mod sign;
+mod sign_jwt;
 mod time;
 mod url;
 mod vectors;
@@ -28,6 +32,7 @@ pub use vectors::{VectorError, VectorEvent, VectorResult, run_vectors};
 use std::{borrow::Cow, fmt};
 
 use jiff::Timestamp;
+use secrecy::SecretString;
 
 use self::scope::Scope;
 use crate::{adapters::Provider, domain::RawRequest};
@@ -38,12 +43,13 @@ use crate::{adapters::Provider, domain::RawRequest};
 /// A [`Rejection`] says why the request is not taken, and with which status it is answered.
 pub fn ingest<'a>(provider: &Provider, request: &RawRequest<'a>, now: Timestamp) -> Result<Ingested<'a>, Rejection> {
     let scope = Scope::new(provider, *request, now);
-    if let Some(answer) = handshake::answer(&scope, false)? {
-        return Ok(Ingested::Handshake(answer));
+    if let Some(handshake) = handshake::answer(&scope, false)? {
+        return Ok(handshake);
     }
     let verified = verify::verify(&scope)?;
-    if let Some(answer) = handshake::answer(&scope, true)? {
-        return Ok(Ingested::Handshake(answer));
+    verify::bound(&scope)?;
+    if let Some(handshake) = handshake::answer(&scope, true)? {
+        return Ok(handshake);
     }
     let events = identify::identify(&scope)?;
     Ok(Ingested::Events { events, verified })
@@ -58,7 +64,13 @@ pub enum Ingested<'a> {
         verified: Verified,
     },
     /// An ownership challenge; answered and not stored.
-    Handshake(Answer),
+    Handshake {
+        answer: Answer,
+        /// The secret that the sender hands over, to be set as the provider's.
+        keep: Option<SecretString>,
+        /// The URL that must be called before the sender sends events. Its host is one that the adapter names.
+        confirm: Option<String>,
+    },
 }
 
 /// How the request was proved.
@@ -109,6 +121,17 @@ pub enum Rejection {
     Future {
         seconds: i64,
     },
+    /// The request is signed with a key that is not at hand. It is neither proved nor refuted: the sender is to come
+    /// again, after the key at this URL was fetched ([`Provider::want_key`]).
+    CannotVerifyNow {
+        url: String,
+    },
+    /// The request names a key that is not one of the sender's.
+    UntrustedKey,
+    /// A token is genuine, but what it claims is not what it must: the condition that does not hold.
+    WrongClaim(String),
+    /// Genuine, but for another customer of the sender: the condition that does not hold.
+    WrongRecipient(String),
     /// A handshake whose conditions do not hold.
     Handshake {
         status: u16,
@@ -120,12 +143,13 @@ pub enum Rejection {
 }
 
 impl Rejection {
-    /// The status of the answer: 401 when unproved, 400 when authentic but unreadable.
+    /// The status of the answer: 401 when unproved, 400 when authentic but unreadable, 503 when it cannot be known.
     #[must_use]
     pub fn status(&self) -> u16 {
         match self {
             Self::MalformedBody(_) | Self::MissingId => 400,
             Self::Handshake { status } => *status,
+            Self::CannotVerifyNow { .. } => 503,
             _ => 401,
         }
     }
@@ -140,6 +164,10 @@ impl Rejection {
             Self::MissingTimestamp => "missing_timestamp",
             Self::Stale { .. } => "stale",
             Self::Future { .. } => "future",
+            Self::CannotVerifyNow { .. } => "cannot_verify_now",
+            Self::UntrustedKey => "untrusted_key",
+            Self::WrongClaim(_) => "wrong_claim",
+            Self::WrongRecipient(_) => "wrong_recipient",
             Self::Handshake { .. } => "handshake_refused",
             Self::MalformedBody(_) => "malformed_body",
             Self::MissingId => "missing_id",
@@ -156,6 +184,12 @@ impl fmt::Display for Rejection {
             Self::MissingTimestamp => write!(f, "the signed time is missing or unreadable"),
             Self::Stale { seconds } => write!(f, "the signed time is too old: {seconds} s"),
             Self::Future { seconds } => write!(f, "the signed time is too far ahead: {seconds} s"),
+            Self::CannotVerifyNow { url } => write!(f, "the sender's key is not at hand; it is at {url}"),
+            Self::UntrustedKey => write!(f, "the request names a key that is not one of the sender's"),
+            Self::WrongClaim(condition) => write!(f, "the token is genuine, but `{condition}` does not hold"),
+            Self::WrongRecipient(condition) => {
+                write!(f, "genuine, but for another endpoint: `{condition}` does not hold")
+            }
             Self::Handshake { .. } => {
                 write!(f, "the ownership challenge was not for this endpoint")
             }
@@ -176,9 +210,13 @@ mod explain_tests;
 #[cfg(test)]
 mod identity_tests;
 #[cfg(test)]
+mod language_tests;
+#[cfg(test)]
 mod mutation_tests;
 #[cfg(test)]
 mod provider_tests;
+#[cfg(test)]
+mod public_tests;
 #[cfg(test)]
 mod suite_tests;
 #[cfg(test)]

@@ -7,14 +7,17 @@ use secrecy::ExposeSecret as _;
 use subtle::ConstantTimeEq as _;
 
 use super::{
-    form,
+    canonical, form,
     json::{self, Found, JsonError},
     json_text,
 };
 use crate::{
-    adapters::{Condition, Digester, Doc, Expr, Hash, Operand, Part, Provider, Template, Test, Wanted},
+    adapters::{Condition, Digester, Doc, Expr, Hash, Operand, Part, Provider, Selector, Template, Test, Wanted},
     domain::RawRequest,
 };
+
+/// Most numbered headers that are looked at.
+const MOST_NUMBERED: usize = 100;
 
 /// A request and the provider it is read for.
 pub(crate) struct Scope<'p, 'a> {
@@ -22,6 +25,8 @@ pub(crate) struct Scope<'p, 'a> {
     pub(crate) request: RawRequest<'a>,
     pub(crate) now: Timestamp,
     body: OnceCell<Document<'a>>,
+    /// Of the token that proved the request; empty before.
+    claims: OnceCell<Document<'a>>,
     forms: Vec<OnceCell<Option<Document<'a>>>>,
 }
 
@@ -36,6 +41,10 @@ pub(crate) struct Document<'a> {
 pub(crate) struct Frame<'f> {
     pub(crate) captures: &'f [(&'f str, Cow<'f, [u8]>)],
     pub(crate) secret: Option<&'f [u8]>,
+    /// What stands before the colon in a secret that is a pair.
+    pub(crate) secret_id: Option<&'f [u8]>,
+    /// Of the token under examination.
+    pub(crate) claims: Option<&'f Document<'f>>,
     pub(crate) item: Option<&'f Document<'f>>,
     /// The elements that the item lies in.
     pub(crate) around: &'f [Around<'f>],
@@ -58,6 +67,7 @@ impl<'p, 'a> Scope<'p, 'a> {
             request,
             now,
             body: OnceCell::new(),
+            claims: OnceCell::new(),
             forms: provider.rules.documents.forms.iter().map(|_| OnceCell::new()).collect(),
         }
     }
@@ -79,10 +89,30 @@ impl<'p, 'a> Scope<'p, 'a> {
             Expr::Form(name) => form::first(self.form_body()?, name),
             Expr::FormSorted if request.body.is_empty() => Some(Cow::Borrowed(b"")),
             Expr::FormSorted => Some(Cow::Owned(form::sorted(self.form_body()?))),
+            Expr::FormPhp(except) => Some(Cow::Owned(canonical::php(self.form_body()?, except))),
+            // As one value, where it is not a source.
+            Expr::Numbered(prefix) => self.header(&format!("{prefix}1")),
             Expr::Item => Some(Cow::Borrowed(&*frame.item?.text)),
             Expr::RequestId => Some(Cow::Owned(self.request_id())),
             Expr::Headers(name) => self.headers(name),
             Expr::Url => Some(Cow::Borrowed(request.url.as_bytes())),
+            Expr::UrlBase => Some(Cow::Borrowed(request.url.split(['?', '#']).next()?.as_bytes())),
+            Expr::HeaderLines(names) => {
+                let names = self.eval(names, frame)?;
+                let mut lines = Vec::new();
+                for name in names.split(|byte| *byte == b',').map(<[u8]>::trim_ascii) {
+                    let value = self.header(std::str::from_utf8(name).ok()?)?;
+                    lines.extend_from_slice(&[name, b": ", &value, b"\n"].concat());
+                }
+                Some(Cow::Owned(lines))
+            }
+            Expr::Join(parts) => {
+                let mut joined = Vec::new();
+                for part in parts {
+                    joined.extend_from_slice(&self.eval(part, frame)?);
+                }
+                Some(Cow::Owned(joined))
+            }
             Expr::UrlWithPort => Some(super::url::with_port(request.url)),
             Expr::Path => Some(Cow::Borrowed(super::url::parts(request.url).path.as_bytes())),
             Expr::Host => Some(Cow::Borrowed(super::url::parts(request.url).host.as_bytes())),
@@ -93,9 +123,22 @@ impl<'p, 'a> Scope<'p, 'a> {
                 Some(Cow::Borrowed(value))
             }
             Expr::Secret => frame.secret.map(Cow::Borrowed),
+            Expr::SecretId => frame.secret_id.map(Cow::Borrowed),
+            Expr::Qsh => Some(Cow::Owned(canonical::qsh(
+                request.method,
+                request.url,
+                self.config("base_url"),
+            ))),
+            Expr::PlivoUrl => Some(Cow::Owned(canonical::plivo(request.url, self.form_body()))),
+            Expr::At(wanted, inner) => {
+                let text = self.eval(inner, frame)?;
+                let found = json::scan(&text, wanted).ok()?;
+                let value = json_text::value(found.slice(&text, 0)?)?;
+                Some(Cow::Owned(value.into_owned()))
+            }
             Expr::Config(name) => self.config(name).map(Cow::Borrowed),
             Expr::Call(function, inner) => {
-                super::functions::call(*function, self.eval(inner, frame)?, self.provider.answer_mac.as_ref())
+                super::functions::call(*function, self.eval(inner, frame)?, self.provider.answer_macs.as_ref())
             }
         }
     }
@@ -142,11 +185,12 @@ impl<'p, 'a> Scope<'p, 'a> {
         Some(Cow::Owned(text))
     }
 
-    /// The first of several templates that has a value which is not empty.
-    pub(crate) fn first<'s>(&'s self, templates: &'s [Template], frame: Frame<'s>) -> Value<'s> {
-        templates
+    /// The first of several selectors that counts and has a value which is not empty.
+    pub(crate) fn first<'s>(&'s self, selectors: &'s [Selector], frame: Frame<'s>) -> Value<'s> {
+        selectors
             .iter()
-            .filter_map(|template| self.text(template, frame))
+            .filter(|selector| self.holds(&selector.when, frame))
+            .filter_map(|selector| self.text(&selector.value, frame))
             .find(|value| !value.is_empty())
     }
 
@@ -245,8 +289,9 @@ impl<'p, 'a> Scope<'p, 'a> {
     /// A JSON document of the request, read when first asked for.
     pub(crate) fn document<'s>(&'s self, doc: Doc, frame: Frame<'s>) -> Option<&'s Document<'s>> {
         match doc {
-            Doc::Body => Some(self.body_document()),
+            Doc::Body => self.body_document(),
             Doc::Item => frame.item,
+            Doc::Claims => frame.claims.or_else(|| self.claims.get()),
             Doc::Form(index) => self.form_document(index),
             Doc::Around(index) => {
                 let found = frame.around.iter().find(|around| around.index == index)?;
@@ -255,14 +300,37 @@ impl<'p, 'a> Scope<'p, 'a> {
         }
     }
 
-    /// The JSON body: the bytes received, or the form field that carries them.
-    pub(crate) fn body_document(&self) -> &Document<'a> {
-        self.body.get_or_init(|| {
-            let field = self.provider.rules.form_field.as_deref();
-            let carried = field.and_then(|name| form::first(self.form_body()?, name));
+    /// The JSON body: the bytes received, or what carries them. `None` as long as that is a token not yet verified.
+    pub(crate) fn body_document(&self) -> Option<&Document<'a>> {
+        let from = self.provider.rules.body_from.as_ref();
+        if self.claims.get().is_none() && from.is_some_and(reads_claims) {
+            return None;
+        }
+        Some(self.body.get_or_init(|| {
+            let carried = from.and_then(|expr| match expr {
+                Expr::Form(name) => form::first(self.form_body()?, name),
+                other => Some(Cow::Owned(self.eval(other, Frame::default())?.into_owned())),
+            });
             let text = carried.unwrap_or(Cow::Borrowed(self.request.body));
             Document::read(text, &self.provider.rules.documents.body)
-        })
+        }))
+    }
+
+    /// Keeps the claims that proved the request, for all that is read after.
+    pub(crate) fn keep_claims(&self, claims: Document<'a>) {
+        // Set once: a request is proved once.
+        let _ = self.claims.set(claims);
+    }
+
+    /// Adds all values that a source has.
+    pub(crate) fn candidates<'s>(&'s self, source: &'s Expr, frame: Frame<'s>, into: &mut Vec<Cow<'s, [u8]>>) {
+        match source {
+            Expr::Numbered(prefix) => {
+                let numbered = (1..=MOST_NUMBERED).map(|number| format!("{prefix}{number}"));
+                into.extend(numbered.filter_map(|name| self.header(&name)));
+            }
+            source => into.extend(self.eval(source, frame)),
+        }
     }
 
     /// The JSON text in a form field.
@@ -281,6 +349,10 @@ impl<'p, 'a> Scope<'p, 'a> {
             .chain(forms)
             .find_map(|document| document.found.as_ref().err())
     }
+}
+
+fn reads_claims(expr: &Expr) -> bool {
+    expr.any(&|expr| matches!(expr, Expr::Json { doc: Doc::Claims, .. }))
 }
 
 impl<'a> Document<'a> {

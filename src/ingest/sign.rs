@@ -10,9 +10,9 @@ use super::{
     OwnedRequest, batch,
     fill::{Filler, SIGNATURE},
     scope::{Frame, Scope},
-    time, verify,
+    sign_jwt, time, verify,
 };
-use crate::adapters::{Digester, Encoding, Expr, Function, Material, Provider, Scheme, Signature};
+use crate::adapters::{Digester, Encoding, Expr, Function, Key, Material, Provider, Scheme, Signature};
 
 /// How far past the tolerance a stale request lies.
 const STALE_BY: i64 = 3600;
@@ -39,8 +39,41 @@ pub enum SignError {
     NothingToBreak,
     #[error("this sender signs no time, or no tolerance is set, so no request is stale")]
     NotTimed,
+    #[error(
+        "this sender signs with a private key that only it has: what is registered here (a public key, or the place \
+         where it is fetched) can verify, but not sign"
+    )]
+    NoPrivateKey,
     #[error("no signature rule of the adapter fits this request: {0}")]
     NoRule(String),
+}
+
+/// What a request is signed with.
+#[derive(Clone, Copy)]
+pub(crate) struct Signer<'k> {
+    pub(crate) key: &'k Material,
+    /// The part of a pair that names the key.
+    pub(crate) id: Option<&'k [u8]>,
+    /// Whether to change a bit of the signature, which is what that of another private key looks like.
+    pub(crate) spoil: bool,
+}
+
+impl<'k> Signer<'k> {
+    fn new(key: &'k Key) -> Self {
+        Self {
+            key: &key.material,
+            id: key.id.as_deref(),
+            spoil: false,
+        }
+    }
+
+    /// The bytes as they are sent.
+    pub(crate) fn finish(&self, mut signature: Vec<u8>) -> Vec<u8> {
+        if let (true, Some(byte)) = (self.spoil, signature.last_mut()) {
+            *byte ^= 1;
+        }
+        signature
+    }
 }
 
 /// Fills the placeholders of a sample and signs it, by the first rule that then verifies.
@@ -49,22 +82,23 @@ pub enum SignError {
 /// [`SignError`], where no rule fits the sample, or there is no such way to be wrong.
 pub fn sign(provider: &Provider, sample: &OwnedRequest, now: Timestamp, bad: Bad) -> Result<OwnedRequest, SignError> {
     let secret = provider.secrets.first().map_or("", |secret| secret.expose_secret());
+    let fill = |now: Timestamp, secret: &str| Filler::new(now, secret, &provider.options).request(sample);
     if !provider.rules.verify {
         return match bad {
-            Bad::None => Ok(Filler::new(now, secret).request(sample)),
+            Bad::None => Ok(fill(now, secret)),
             _ => Err(SignError::NothingToBreak),
         };
     }
-    let filled = Filler::new(now, secret).request(sample);
-    let (rule, keys) = choose(provider, &filled, now)?;
-    let key = &keys.material;
+    let filled = fill(now, secret);
+    let (rule, key) = choose(provider, &filled, now)?;
+    let key = Signer::new(key);
     match bad {
         Bad::None => attempt(provider, rule, key, &filled, now),
         Bad::Stale => {
             let tolerance = rule.tolerance.ok_or(SignError::NotTimed)?;
             let then =
                 Timestamp::from_second(now.as_second() - tolerance - STALE_BY).map_err(|_| SignError::NotTimed)?;
-            let filled = Filler::new(then, secret).request(sample);
+            let filled = fill(then, secret);
             attempt(provider, rule, key, &filled, then)
         }
         Bad::WrongKey => wrong_key(provider, rule, key, sample, &filled, now),
@@ -89,20 +123,25 @@ fn choose<'p>(
     provider: &'p Provider,
     filled: &OwnedRequest,
     now: Timestamp,
-) -> Result<(&'p Signature, &'p crate::adapters::Key), SignError> {
+) -> Result<(&'p Signature, &'p Key), SignError> {
     let mut why = Vec::new();
+    let mut no_private_key = false;
     for (rule, keys) in provider.rules.signatures.iter().zip(&provider.keys) {
         let Some(key) = keys.first() else {
             continue;
         };
-        match attempt(provider, rule, &key.material, filled, now) {
+        match attempt(provider, rule, Signer::new(key), filled, now) {
             Ok(request) if proves(provider, &request, now) => return Ok((rule, key)),
+            Err(SignError::NoPrivateKey) => no_private_key = true,
             Ok(_) => why.push(format!("`{}` does not apply to it", rule.name)),
             Err(SignError::NoRule(reason)) => why.push(format!("`{}`: {reason}", rule.name)),
             Err(other) => return Err(other),
         }
     }
-    Err(SignError::NoRule(why.join("; ")))
+    match no_private_key {
+        true => Err(SignError::NoPrivateKey),
+        false => Err(SignError::NoRule(why.join("; "))),
+    }
 }
 
 fn proves(provider: &Provider, request: &OwnedRequest, now: Timestamp) -> bool {
@@ -113,21 +152,28 @@ fn proves(provider: &Provider, request: &OwnedRequest, now: Timestamp) -> bool {
 fn wrong_key(
     provider: &Provider,
     rule: &Signature,
-    key: &Material,
+    key: Signer<'_>,
     sample: &OwnedRequest,
     filled: &OwnedRequest,
     now: Timestamp,
 ) -> Result<OwnedRequest, SignError> {
     const WRONG: &str = "not-the-secret:of-this-provider";
-    let key = match (key, rule.scheme) {
-        (Material::Mac(_), Scheme::Hmac(hash)) => Material::Mac(Box::new(Digester::keyed(hash, WRONG.as_bytes()))),
-        _ => Material::Text(WRONG.into()),
+    let other = match (key.key, rule.scheme) {
+        (Material::Mac(_), Scheme::Hmac(hash)) => {
+            Some(Material::Mac(Box::new(Digester::keyed(hash, WRONG.as_bytes()))))
+        }
+        (Material::Text(_), _) => Some(Material::Text(WRONG.into())),
+        _ => None,
     };
-    let request = attempt(provider, rule, &key, filled, now)?;
+    let key = match &other {
+        Some(other) => Signer { key: other, ..key },
+        None => Signer { spoil: true, ..key },
+    };
+    let request = attempt(provider, rule, key, filled, now)?;
     match proves(provider, &request, now) {
         false => Ok(request),
         // The sample itself carries the secret.
-        true => Ok(Filler::new(now, WRONG).request(sample)),
+        true => Ok(Filler::new(now, WRONG, &provider.options).request(sample)),
     }
 }
 
@@ -143,7 +189,7 @@ fn tamper(body: &mut Vec<u8>) {
 fn attempt(
     provider: &Provider,
     rule: &Signature,
-    key: &Material,
+    key: Signer<'_>,
     filled: &OwnedRequest,
     now: Timestamp,
 ) -> Result<OwnedRequest, SignError> {
@@ -172,7 +218,7 @@ fn attempt(
 fn value(
     scope: &Scope<'_, '_>,
     rule: &Signature,
-    key: &Material,
+    key: Signer<'_>,
     time: &str,
     frame: Frame<'_>,
 ) -> Result<String, SignError> {
@@ -184,7 +230,12 @@ fn value(
     captures.extend(signed_time.map(|time| ("timestamp", time)));
     for name in rule.format.iter().flat_map(|pattern| pattern.names()) {
         if name != "signature" && !captures.iter().any(|(known, _)| *known == name) {
-            captures.push((name, Cow::Borrowed(b"1")));
+            let value = if name == "secret_id" {
+                key.id.unwrap_or_default()
+            } else {
+                b"1"
+            };
+            captures.push((name, Cow::Borrowed(value)));
         }
     }
     let signature = signature(
@@ -193,6 +244,7 @@ fn value(
         key,
         Frame {
             captures: &captures,
+            secret_id: key.id,
             ..frame
         },
     )?;
@@ -223,8 +275,11 @@ fn value(
     Ok(items.join(separator))
 }
 
-fn signature(scope: &Scope<'_, '_>, rule: &Signature, key: &Material, frame: Frame<'_>) -> Result<String, SignError> {
-    let (mut digester, secret) = match (key, rule.scheme) {
+fn signature(scope: &Scope<'_, '_>, rule: &Signature, key: Signer<'_>, frame: Frame<'_>) -> Result<String, SignError> {
+    if rule.scheme == Scheme::Jwt {
+        return sign_jwt::token(scope, rule, key, frame);
+    }
+    let (mut digester, secret) = match (key.key, rule.scheme) {
         (Material::Mac(mac), _) => ((**mac).clone(), None),
         (Material::Text(secret), Scheme::Hash(hash)) => (Digester::plain(hash), Some(secret.expose_secret())),
         (Material::Text(secret), Scheme::Basic) => {
@@ -232,20 +287,34 @@ fn signature(scope: &Scope<'_, '_>, rule: &Signature, key: &Material, frame: Fra
             return Ok(format!("Basic {encoded}"));
         }
         (Material::Text(secret), _) => return Ok(secret.expose_secret().to_owned()),
+        (Material::Public(set), Scheme::Public(algorithm)) => {
+            let message = message(scope, rule, frame)?;
+            let private = set.private.as_ref().ok_or(SignError::NoPrivateKey)?;
+            let signature = private.sign(algorithm, &message).ok_or(SignError::NoPrivateKey)?;
+            return Ok(written(rule.encoding, &key.finish(signature)));
+        }
+        _ => return Err(SignError::NoPrivateKey),
     };
     let frame = Frame {
         secret: secret.map(str::as_bytes),
         ..frame
     };
-    scope
-        .write(&rule.message, frame, &mut |piece| digester.update(piece))
-        .ok_or_else(|| SignError::NoRule("the request lacks a part of the signed message".into()))?;
-    let tag = digester.finish();
-    Ok(match rule.encoding {
-        Encoding::Hex => hex::encode(tag.bytes()),
-        Encoding::Base64 => base64::engine::general_purpose::STANDARD.encode(tag.bytes()),
-        Encoding::Base64Url => base64::engine::general_purpose::URL_SAFE.encode(tag.bytes()),
-    })
+    digester.update(&message(scope, rule, frame)?);
+    Ok(written(rule.encoding, digester.finish().bytes()))
+}
+
+/// What is signed.
+pub(crate) fn message(scope: &Scope<'_, '_>, rule: &Signature, frame: Frame<'_>) -> Result<Vec<u8>, SignError> {
+    let message = scope.text(&rule.message, frame).map(Cow::into_owned);
+    message.ok_or_else(|| SignError::NoRule("the request lacks a part of the signed message".into()))
+}
+
+fn written(encoding: Encoding, bytes: &[u8]) -> String {
+    match encoding {
+        Encoding::Hex => hex::encode(bytes),
+        Encoding::Base64 => base64::engine::general_purpose::STANDARD.encode(bytes),
+        Encoding::Base64Url => base64::engine::general_purpose::URL_SAFE.encode(bytes),
+    }
 }
 
 /// Puts the signatures where the rule looks for them.
@@ -262,6 +331,10 @@ fn place(request: &mut OwnedRequest, rule: &Signature, values: Vec<String>) -> R
     let encoded =
         |value: &str| percent_encoding::utf8_percent_encode(value, percent_encoding::NON_ALPHANUMERIC).to_string();
     match source {
+        Some(Expr::Numbered(prefix)) => {
+            request.set_header(&format!("{prefix}1"), values.next().unwrap_or_default());
+        }
+        Some(Expr::Body) => request.body = values.next().unwrap_or_default().into_bytes(),
         Some(Expr::Header(name)) => request.set_header(name, values.next().unwrap_or_default()),
         Some(Expr::Query(name)) => {
             let mark = if request.url.contains('?') { '&' } else { '?' };

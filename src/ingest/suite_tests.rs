@@ -7,6 +7,11 @@ use secrecy::SecretString;
 use super::{tests::now, *};
 use crate::adapters::{Adapter, Provider, ProviderSpec, Registry};
 
+/// Key pairs that are for tests only.
+pub(crate) const ED25519: &str = include_str!("../../tests/vectors/keys/ed25519-1.pem");
+pub(crate) const P256: &str = include_str!("../../tests/vectors/keys/p256-1.pem");
+pub(crate) const RSA: &str = include_str!("../../tests/vectors/keys/rsa-1.pem");
+
 #[test]
 fn every_folder_is_understood() {
     let (_, errors) = Registry::read_all(None).unwrap();
@@ -46,19 +51,35 @@ fn shared_vectors_are_met() {
     assert!(wrong.is_empty(), "{} of {lines}:\n{}", wrong.len(), wrong.join("\n"));
 }
 
-/// A provider of an adapter, with a secret that suits any of its rules.
+/// A provider of an adapter, with a secret that suits any of its rules: where the sender has a key pair, the private key.
 fn provider(adapter: &Adapter, registry: &Registry) -> Provider {
     let shapes = [
-        "c2VjcmV0c2VjcmV0c2VjcmV0",
-        "73656372657473656372657473656372",
-        "user:password",
-        "whsec_c2VjcmV0c2VjcmV0",
+        Some("c2VjcmV0c2VjcmV0c2VjcmV0"),
+        Some("73656372657473656372657473656372"),
+        Some("user:password"),
+        Some("whsec_c2VjcmV0c2VjcmV0"),
+        Some(ED25519),
+        Some(P256),
+        Some(RSA),
+        None,
     ];
-    let spec = |secret: &str| ProviderSpec {
+    let options = [
+        "verify_token",
+        "domain",
+        "issuer",
+        "webhook_id",
+        "topic",
+        "audience",
+        "email",
+        "subscription",
+        "owner",
+    ];
+    let spec = |secret: &Option<&str>| ProviderSpec {
         name: "mine".into(),
         adapter: Some(adapter.name.to_string()),
-        secrets: vec![SecretString::from(secret)],
+        secrets: secret.iter().map(|secret| SecretString::from(*secret)).collect(),
         public_url: "https://hooks.example.com".into(),
+        options: options.map(|name| (name.to_owned(), format!("sample-{name}"))).into(),
         ..ProviderSpec::default()
     };
     let mut tried = shapes.iter().map(|secret| Provider::new(spec(secret), registry));
@@ -83,7 +104,11 @@ fn every_sample_signs_and_verifies_and_no_bad_one_does() {
         for (name, text) in adapter.samples() {
             let at = format!("{}/{name}", adapter.name);
             let sample = OwnedRequest::parse_sample(text, &provider.public_url).unwrap();
-            let signed = sign(&provider, &sample, now(), Bad::None).unwrap_or_else(|error| panic!("{at}: {error}"));
+            let signed = match sign(&provider, &sample, now(), Bad::None) {
+                // SHA-1, or a key that only the sender has: vectors must do.
+                Err(SignError::NoPrivateKey) => continue,
+                signed => signed.unwrap_or_else(|error| panic!("{at}: {error}")),
+            };
             let headers = signed.header_list();
             match ingest(&provider, &signed.raw(&headers), now()) {
                 Ok(Ingested::Events { events, .. }) => {

@@ -86,7 +86,7 @@ pub(crate) fn request<'a>(
 pub(crate) fn events(result: Result<Ingested<'_>, Rejection>) -> Vec<Identified<'_>> {
     match result.unwrap() {
         Ingested::Events { events, .. } => events,
-        Ingested::Handshake(answer) => panic!("a handshake: {answer:?}"),
+        Ingested::Handshake { answer, .. } => panic!("a handshake: {answer:?}"),
     }
 }
 
@@ -100,7 +100,7 @@ pub(crate) fn stripe(header: &str, body: &[u8]) -> Result<String, Rejection> {
     let headers = HeaderList::new(vec![("stripe-signature", header.as_bytes())]);
     match run(&provider, &headers, body)? {
         Ingested::Events { events, .. } => Ok(events[0].id.clone()),
-        Ingested::Handshake(_) => unreachable!(),
+        Ingested::Handshake { .. } => unreachable!(),
     }
 }
 

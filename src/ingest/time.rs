@@ -1,11 +1,14 @@
 //! Times as senders write them.
 
-use jiff::{Timestamp, civil::DateTime, tz::Offset};
+use jiff::{Timestamp, civil::DateTime, fmt::rfc2822, tz::Offset};
 
 use crate::adapters::TimeFormat;
 
 /// At or above this, a number is milliseconds: as seconds it would lie in the year 5138.
 const MILLISECONDS_FROM: i64 = 100_000_000_000;
+
+static HTTP_DATE: rfc2822::DateTimeParser = rfc2822::DateTimeParser::new();
+static HTTP_DATE_PRINTER: rfc2822::DateTimePrinter = rfc2822::DateTimePrinter::new();
 
 /// Reads a signed time.
 pub(crate) fn signed(text: &[u8], format: TimeFormat) -> Option<Timestamp> {
@@ -15,6 +18,7 @@ pub(crate) fn signed(text: &[u8], format: TimeFormat) -> Option<Timestamp> {
         TimeFormat::UnixMs => number(text, Unit::Milliseconds),
         TimeFormat::Auto => number(text, Unit::ByMagnitude),
         TimeFormat::Rfc3339 => text.parse().ok(),
+        TimeFormat::Http => HTTP_DATE.parse_timestamp(text).ok(),
     }
 }
 
@@ -35,6 +39,7 @@ pub(crate) fn write(time: Timestamp, format: TimeFormat) -> String {
         TimeFormat::Unix | TimeFormat::Auto => time.as_second().to_string(),
         TimeFormat::UnixMs => time.as_millisecond().to_string(),
         TimeFormat::Rfc3339 => time.to_string(),
+        TimeFormat::Http => HTTP_DATE_PRINTER.timestamp_to_rfc9110_string(&time).unwrap_or_default(),
     }
 }
 

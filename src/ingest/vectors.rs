@@ -108,7 +108,10 @@ fn run(text: &str, registry: &Registry) -> Result<VectorResult, String> {
     let mut outcome = Outcome::default();
     let provider = Provider::new(spec(&line), registry);
     match &provider {
-        Ok(provider) => outcome.take(provider, &line, &body, now),
+        Ok(provider) => {
+            put_keys(provider, &line, now)?;
+            outcome.take(provider, &line, &body, now);
+        }
         Err(error) => outcome.result.reason = Some(error.to_string()),
     }
     outcome.result.provider = line.provider;
@@ -118,6 +121,18 @@ fn run(text: &str, registry: &Registry) -> Result<VectorResult, String> {
         outcome.result.differences = outcome.differences(&expect);
     }
     Ok(outcome.result)
+}
+
+/// `config.certs` holds what fetching would have given, by URL.
+fn put_keys(provider: &Provider, line: &Line<'_>, now: Timestamp) -> Result<(), String> {
+    let certs = line.config.get("certs").and_then(serde_json::Value::as_object);
+    for (url, value) in certs.into_iter().flatten() {
+        let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        provider
+            .put_keys(url, text.as_bytes(), now)
+            .map_err(|problem| format!("`config.certs`: {url}: {problem}"))?;
+    }
+    Ok(())
 }
 
 fn spec(line: &Line<'_>) -> ProviderSpec {
@@ -134,6 +149,7 @@ fn spec(line: &Line<'_>) -> ProviderSpec {
         options: line
             .config
             .iter()
+            .filter(|(name, _)| *name != "certs")
             .map(|(name, value)| (name.clone(), text(value)))
             .collect(),
         ..ProviderSpec::default()
@@ -185,7 +201,7 @@ impl Outcome {
                     .collect();
                 self.answer = Some(provider.response().clone());
             }
-            Ok(Ingested::Handshake(answer)) => {
+            Ok(Ingested::Handshake { answer, .. }) => {
                 self.result.verified = true;
                 self.result.status = "challenge".into();
                 self.answer = Some(answer);

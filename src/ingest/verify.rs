@@ -6,16 +6,18 @@ use jiff::Timestamp;
 use secrecy::ExposeSecret as _;
 
 use super::{
-    Rejection, Verified, batch, candidate,
+    Rejection, Verified, batch, candidate, fetched, jwt,
     scope::{Frame, Scope},
     time,
 };
-use crate::adapters::{Digester, Expr, Material, Scheme, Signature};
+use crate::adapters::{Condition, Digester, Expr, Material, Pattern, Scheme, Signature};
 
 /// What one rule finds in a request.
 pub(crate) struct Reading<'s> {
     /// Signatures as they are written, one by one.
     pub(crate) candidates: Vec<&'s [u8]>,
+    /// Which secret each is made with, where the pattern captures that.
+    pub(crate) owners: Vec<(usize, &'s [u8])>,
     /// Captured names, each once, the signed time among them.
     pub(crate) captures: Vec<(&'s str, Cow<'s, [u8]>)>,
 }
@@ -38,7 +40,7 @@ pub(crate) fn verify(scope: &Scope<'_, '_>) -> Result<Verified, Rejection> {
             Ok(secret) => {
                 return Ok(Verified {
                     signature: Some(index),
-                    secret: Some(secret),
+                    secret,
                 });
             }
             Err(rejection) if progress(&rejection) > progress(&worst) => worst = rejection,
@@ -48,7 +50,16 @@ pub(crate) fn verify(scope: &Scope<'_, '_>) -> Result<Verified, Rejection> {
     Err(worst)
 }
 
-fn try_rule(scope: &Scope<'_, '_>, index: usize, rule: &Signature) -> Result<usize, Rejection> {
+/// Whether a genuine request is one for this endpoint.
+pub(crate) fn bound(scope: &Scope<'_, '_>) -> Result<(), Rejection> {
+    let fails = |condition: &&Condition| !scope.holds(std::slice::from_ref(condition), Frame::default());
+    match scope.provider.rules.bind.iter().find(fails) {
+        Some(condition) => Err(Rejection::WrongRecipient(condition.text.clone())),
+        None => Ok(()),
+    }
+}
+
+pub(crate) fn try_rule(scope: &Scope<'_, '_>, index: usize, rule: &Signature) -> Result<Option<usize>, Rejection> {
     if !rule.each {
         return try_frame(scope, index, rule, Frame::default());
     }
@@ -61,20 +72,51 @@ fn try_rule(scope: &Scope<'_, '_>, index: usize, rule: &Signature) -> Result<usi
 }
 
 /// Tries a rule on the request, or on one item of it.
-fn try_frame(scope: &Scope<'_, '_>, index: usize, rule: &Signature, frame: Frame<'_>) -> Result<usize, Rejection> {
+fn try_frame(
+    scope: &Scope<'_, '_>,
+    index: usize,
+    rule: &Signature,
+    frame: Frame<'_>,
+) -> Result<Option<usize>, Rejection> {
     let values = source_values(scope, rule, frame);
-    let reading = read(scope, rule, &values, frame)?;
+    let Some(separator) = &rule.group else {
+        return try_values(scope, index, rule, &values, frame);
+    };
+    let mut worst = Rejection::MissingSignature;
+    let groups = values.iter().flat_map(|value| split(value, separator.as_bytes()));
+    for group in groups {
+        match try_values(scope, index, rule, &[Cow::Borrowed(group.trim_ascii())], frame) {
+            Err(rejection) if progress(&rejection) > progress(&worst) => worst = rejection,
+            Err(_) => {}
+            proved => return proved,
+        }
+    }
+    Err(worst)
+}
+
+fn try_values(
+    scope: &Scope<'_, '_>,
+    index: usize,
+    rule: &Signature,
+    values: &[Cow<'_, [u8]>],
+    frame: Frame<'_>,
+) -> Result<Option<usize>, Rejection> {
+    let reading = read(scope, rule, values, frame)?;
+    if rule.scheme == Scheme::Jwt {
+        return jwt::prove(scope, index, rule, &reading, frame);
+    }
     let secret = matching_secret(scope, index, rule, &reading, frame)?;
-    judge_time(rule, &reading, scope.now)?;
+    judge_time(rule, reading.timestamp(), scope.now)?;
     Ok(secret)
 }
 
 /// What the sources hold.
 pub(crate) fn source_values<'s>(scope: &'s Scope<'_, '_>, rule: &'s Signature, frame: Frame<'s>) -> Vec<Cow<'s, [u8]>> {
-    rule.sources
-        .iter()
-        .filter_map(|source| scope.eval(source, frame))
-        .collect()
+    let mut values = Vec::with_capacity(rule.sources.len());
+    for source in &rule.sources {
+        scope.candidates(source, frame, &mut values);
+    }
+    values
 }
 
 /// Matches the values against the patterns.
@@ -89,14 +131,20 @@ pub(crate) fn read<'s>(
     }
     let mut reading = Reading {
         candidates: Vec::with_capacity(2),
+        owners: Vec::new(),
         captures: Vec::new(),
     };
     for value in values {
         match rule.list.as_deref().filter(|separator| !separator.is_empty()) {
-            None => reading.take(rule, value),
+            None => reading.take(&rule.format, value),
             Some(separator) => {
-                for item in split(value, separator.as_bytes()) {
-                    reading.take(rule, item.trim_ascii());
+                for (place, item) in split(value, separator.as_bytes()).enumerate() {
+                    let last = rule.format.len().saturating_sub(1);
+                    let patterns = match rule.positional {
+                        true => &rule.format[place.min(last)..=place.min(last)],
+                        false => &rule.format[..],
+                    };
+                    reading.take(patterns, item.trim_ascii());
                 }
             }
         }
@@ -115,8 +163,8 @@ pub(crate) fn read<'s>(
 
 impl<'s> Reading<'s> {
     /// Takes one item, by the first pattern that matches it.
-    fn take(&mut self, rule: &'s Signature, item: &'s [u8]) {
-        for pattern in &rule.format {
+    fn take(&mut self, patterns: &'s [Pattern], item: &'s [u8]) {
+        for pattern in patterns {
             let (candidates, captures) = (self.candidates.len(), self.captures.len());
             let matched = pattern.matches(item, |name, range| {
                 let value = &item[range];
@@ -127,6 +175,10 @@ impl<'s> Reading<'s> {
                 }
             });
             if matched {
+                let own = self.captures[captures..].iter().find(|(name, _)| *name == "secret_id");
+                if let (Some((_, Cow::Borrowed(owner))), true) = (own, self.candidates.len() > candidates) {
+                    self.owners.push((candidates, owner));
+                }
                 return;
             }
             self.candidates.truncate(candidates);
@@ -136,6 +188,18 @@ impl<'s> Reading<'s> {
 
     fn has(&self, wanted: &str) -> bool {
         self.captures.iter().any(|(name, _)| *name == wanted)
+    }
+
+    /// The candidates that may be made with the secret of this id, each with its index.
+    fn of<'r>(&'r self, id: Option<&'r [u8]>) -> impl Iterator<Item = (usize, &'r &'s [u8])> + 'r {
+        let fits = move |index: usize| {
+            let owner = self.owners.iter().find(|(at, _)| *at == index);
+            owner.is_none_or(|(_, owner)| id == Some(*owner))
+        };
+        self.candidates
+            .iter()
+            .enumerate()
+            .filter(move |(index, _)| fits(*index))
     }
 
     /// The text of the signed time.
@@ -153,8 +217,13 @@ fn matching_secret(
     rule: &Signature,
     reading: &Reading<'_>,
     frame: Frame<'_>,
-) -> Result<usize, Rejection> {
+) -> Result<Option<usize>, Rejection> {
     for key in &scope.provider.keys[index] {
+        let frame = Frame {
+            captures: &reading.captures,
+            secret_id: key.id.as_deref(),
+            ..frame
+        };
         let matches = match (&key.material, rule.scheme) {
             (Material::Text(secret), Scheme::Token) => {
                 let secret = secret.expose_secret().as_bytes();
@@ -170,18 +239,24 @@ fn matching_secret(
             (Material::Mac(mac), _) => is_signed(scope, rule, reading, frame, (**mac).clone())?,
             (Material::Text(secret), Scheme::Hash(hash)) => {
                 let secret = secret.expose_secret().as_bytes();
-                is_signed(
-                    scope,
-                    rule,
-                    reading,
-                    Frame {
-                        secret: Some(secret),
-                        ..frame
-                    },
-                    Digester::plain(hash),
-                )?
+                let frame = Frame {
+                    secret: Some(secret),
+                    ..frame
+                };
+                is_signed(scope, rule, reading, frame, Digester::plain(hash))?
             }
-            (Material::Text(_), Scheme::Hmac(_)) => false,
+            (Material::Public(set), Scheme::Public(algorithm)) => {
+                let (message, signatures) = public_parts(scope, rule, reading, frame)?;
+                signatures.iter().any(|value| set.verifies(algorithm, &message, value))
+            }
+            (Material::Fetched, Scheme::Public(algorithm)) => {
+                let (message, signatures) = public_parts(scope, rule, reading, frame)?;
+                let fetched = fetched::keys(scope, frame)?;
+                signatures
+                    .iter()
+                    .any(|value| fetched.keys.verifies(algorithm, &message, value))
+            }
+            _ => false,
         };
         if matches {
             return Ok(key.secret);
@@ -197,30 +272,48 @@ fn is_signed(
     frame: Frame<'_>,
     mut digester: Digester,
 ) -> Result<bool, Rejection> {
-    let frame = Frame {
-        captures: &reading.captures,
-        ..frame
-    };
     let written = scope.write(&rule.message, frame, &mut |piece| digester.update(piece));
-    if written.is_none() {
-        let needs_time = rule.message.uses(&Expr::Capture("timestamp".into()));
-        return Err(match needs_time && reading.timestamp().is_none() {
-            true => Rejection::MissingTimestamp,
-            false => Rejection::MalformedSignature,
-        });
-    }
+    written.ok_or_else(|| lacks(rule, reading))?;
     let tag = digester.finish();
-    let is = |value: &&[u8]| candidate::is_digest(value, rule.encoding, &tag);
-    Ok(reading.candidates.iter().any(is))
+    let is = |(_, value): (usize, &&[u8])| candidate::is_digest(value, rule.encoding, &tag);
+    Ok(reading.of(frame.secret_id).any(is))
+}
+
+/// The message and the signatures that can be read at all; at least one, so that no key is asked for without.
+fn public_parts(
+    scope: &Scope<'_, '_>,
+    rule: &Signature,
+    reading: &Reading<'_>,
+    frame: Frame<'_>,
+) -> Result<(Vec<u8>, Vec<Vec<u8>>), Rejection> {
+    let signatures: Vec<_> = reading
+        .of(frame.secret_id)
+        .filter_map(|(_, value)| candidate::decode_long(value, rule.encoding))
+        .collect();
+    if signatures.is_empty() {
+        return Err(Rejection::MalformedSignature);
+    }
+    let mut message = Vec::with_capacity(scope.request.body.len() + 64);
+    let written = scope.write(&rule.message, frame, &mut |piece| message.extend_from_slice(piece));
+    written.ok_or_else(|| lacks(rule, reading))?;
+    Ok((message, signatures))
+}
+
+/// Why a message cannot be written.
+fn lacks(rule: &Signature, reading: &Reading<'_>) -> Rejection {
+    let needs_time = rule.message.uses(&Expr::Capture("timestamp".into()));
+    match needs_time && reading.timestamp().is_none() {
+        true => Rejection::MissingTimestamp,
+        false => Rejection::MalformedSignature,
+    }
 }
 
 /// Judges the signed time, which only means something once the signature holds.
-pub(crate) fn judge_time(rule: &Signature, reading: &Reading<'_>, now: Timestamp) -> Result<(), Rejection> {
+pub(crate) fn judge_time(rule: &Signature, signed: Option<&[u8]>, now: Timestamp) -> Result<(), Rejection> {
     let Some(tolerance) = rule.tolerance else {
         return Ok(());
     };
-    let signed = reading
-        .timestamp()
+    let signed = signed
         .and_then(|text| time::signed(text, rule.timestamp_format))
         .ok_or(Rejection::MissingTimestamp)?;
     let age = now.duration_since(signed);
@@ -236,12 +329,14 @@ pub(crate) fn judge_time(rule: &Signature, reading: &Reading<'_>, now: Timestamp
 }
 
 /// How far a request came, so that of several rules the most telling rejection is given.
-fn progress(rejection: &Rejection) -> u8 {
+pub(crate) fn progress(rejection: &Rejection) -> u8 {
     match rejection {
         Rejection::MissingSignature => 0,
         Rejection::MalformedSignature => 1,
         Rejection::MissingTimestamp => 2,
-        Rejection::WrongSignature => 3,
+        Rejection::WrongSignature | Rejection::UntrustedKey => 3,
+        // Not known to be wrong.
+        Rejection::CannotVerifyNow { .. } => 5,
         _ => 4,
     }
 }

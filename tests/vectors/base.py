@@ -63,6 +63,10 @@ class Request:
         return urllib.parse.urlsplit(self.url).path
 
 
+# The options of each provider, for `{{config:…}}`.
+CONFIGS = {}
+
+
 def fill(text, seed, secret, at):
     """Replaces the placeholders of a sample; `{{signature}}` is left to the signer."""
 
@@ -84,9 +88,11 @@ def fill(text, seed, secret, at):
             return rfc3339(at)
         if kind == "secret":
             return secret
+        if kind == "config":
+            return CONFIGS[seed.split("/")[0]][name.split(":")[1]]
         return match.group(0)
 
-    return re.sub(r"\{\{([a-z0-9_]+(?::[0-9]+)?)\}\}", value, text)
+    return re.sub(r"\{\{([a-z0-9_]+(?::[a-z0-9_]+)?)\}\}", value, text)
 
 
 def rfc3339(at):
@@ -288,6 +294,8 @@ class Provider:
         self.sign, self.events, self.key, self.tolerance = sign, events, key, tolerance
         self.where = [where] if isinstance(where, str) else where
         self.tamper, self.answer, self.config, self.cases = tamper, answer, config, cases
+        # What is registered where keys are fetched; and whether the usual ways to break a request fit this one.
+        self.secrets, self.broken = None, True
 
 
 def svix_like(events, **more):
@@ -331,7 +339,7 @@ class File:
             "url": request.url,
             "headers": [list(pair) for pair in request.headers],
             "body_base64": b64(request.body),
-            "secrets": secrets,
+            "secrets": secrets if self.provider.secrets is None else self.provider.secrets,
         }
         if self.provider.config:
             line["config"] = self.provider.config
@@ -367,7 +375,10 @@ def signed(name, provider, file, key, age=2, salt=""):
 
 def tampered(provider, request):
     bad = request.copy()
-    if provider.tamper == "url":
+    if callable(provider.tamper):
+        bad.body = provider.tamper(request)
+        assert bad.body != request.body
+    elif provider.tamper == "url":
         bad.url = bad.url.replace("data.id=1", "data.id=2").replace("data.id=ORD01", "data.id=ORD02")
         assert bad.url != request.url
     elif provider.tamper == "signed":
@@ -435,7 +446,8 @@ def common(out):
     for file in files:
         request = signed(name, provider, file, key)
         out.event(f"sample {file}", request, [key])
-        out.rejected(f"wrong key {file}", request, [other])
+        forged = request if provider.secrets is None else signed(name, provider, file, other)
+        out.rejected(f"wrong key {file}", forged, [other])
         if provider.tamper:
             out.rejected(f"tampered {file}", tampered(provider, request), [key])
         if provider.tamper == "body":
@@ -443,8 +455,11 @@ def common(out):
             bad.body += b" "
             out.rejected(f"tampered whitespace {file}", bad, [key])
     request = signed(name, provider, files[0], key)
-    out.event("rotation, the older secret", request, [other, key])
-    out.event("rotation, the newer secret", request, [key, other])
+    if provider.secrets is None:
+        out.event("rotation, the older secret", request, [other, key])
+        out.event("rotation, the newer secret", request, [key, other])
+    if not provider.broken:
+        return
     out.rejected("missing signature", without_signature(provider, request), [key])
     out.rejected("empty signature", broken_signature(provider, request, ""), [key])
     out.rejected("malformed signature", broken_signature(provider, request, "garbage"), [key])

@@ -17,6 +17,12 @@ import sys
 import urllib.parse
 import uuid
 
+try:
+    import public
+except ImportError as missing:
+    public = None
+    print(f"senders with public keys are left out: {missing} (pip install cryptography==48.0.0)")
+
 import apps
 import brazil
 import payments
@@ -397,6 +403,9 @@ def more_cases(out):
         challenge = sign(post(name, b'{"challenge":"sample-challenge-text","subscription":{"id":"1","status":"webhook_callback_verification_pending"}}', about))
         out.challenge("callback verification", challenge, [key], "sample-challenge-text")
         out.rejected("callback verification, wrong key", challenge, [other])
+        about[2:3] = [("Twitch-Eventsub-Message-Type", "revocation")]
+        revoked = sign(post(name, b'{"subscription":{"id":"1","status":"authorization_revoked"}}', about))
+        out.event("revocation", revoked, [key], [(str(uuid.UUID(int=9)), "revocation.authorization_revoked")])
     if name == "dropbox":
         out.challenge("challenge", get(name, "?challenge=sample%20text"), [key], "sample text", [["X-Content-Type-Options", "nosniff"]])
     if name == "meta":
@@ -452,6 +461,10 @@ def more_cases(out):
         r = sample(name, first, key, NOW, "port")
         r.set("X-Twilio-Signature", b64(mac(key, r.url.replace(".com/", ".com:443/") + sorted_fields(r), "sha1")))
         out.event("url signed with its port", r, [key])
+        r = sample(name, first, key, NOW, "requery")
+        r.url += "?name=O%27Brien+%26+Co&x"
+        r.set("X-Twilio-Signature", b64(mac(key, r.url.split("?")[0] + "?name=O'Brien%20%26%20Co&x=" + sorted_fields(r), "sha1")))
+        out.event("url whose query was written again", r, [key])
         r = post(name, b"MessageSid=SM1&SmsStatus=received&B=2&B=1&B=2&a=&Body=%C3%A9+%2B", [FORM], "?tenant=7&next=%2Fa")
         out.event("a repeated and an empty field", sign(r), [key], [("SM1", "message.received")])
         body = b'{"id":"EZ1","eventType":"reservation.created"}'
@@ -499,6 +512,12 @@ def more_cases(out):
         r.set("X-DocuSign-Signature-1", b64(mac(other, r.body)))
         r.set("X-DocuSign-Signature-2", b64(mac(key, r.body)))
         out.event("the second of two keys", r, [key])
+        r.drop("X-DocuSign-Signature-1", "X-DocuSign-Signature-2")
+        r.set("X-DocuSign-Signature-100", b64(mac(key, r.body)))
+        out.event("the hundredth key", r, [key])
+        r.drop("X-DocuSign-Signature-100")
+        r.set("X-DocuSign-Signature-101", b64(mac(key, r.body)))
+        out.rejected("a number too high", r, [key])
     if name in ("pagerduty", "mollie"):
         header = provider.where[0]
         good = request.get(header)
@@ -563,6 +582,11 @@ for part in (apps, brazil, payments, platforms):
     PROVIDERS |= part.PROVIDERS
 
 
+if public:
+    PROVIDERS |= public.table(sys.modules[__name__])
+CONFIGS.update({name: provider.config for name, provider in PROVIDERS.items()})
+
+
 def main(arguments):
     check = "--check" in arguments
     names = [argument for argument in arguments if not argument.startswith("-")] or sorted(PROVIDERS)
@@ -571,6 +595,8 @@ def main(arguments):
         out = File(name, PROVIDERS[name])
         common(out)
         more_cases(out)
+        if public:
+            public.more_cases(out, sys.modules[__name__])
         if out.provider.cases:
             out.provider.cases(Cases(out))
         cases = [line["case"] for line in out.lines]

@@ -1,0 +1,33 @@
+//! The algorithms that tokens may be signed with. There is no `none`.
+
+use super::{public_key::Public, rules::Hash};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum JwtAlgorithm {
+    /// With a shared secret.
+    Hmac(Hash),
+    Public(Public),
+}
+
+pub(crate) const JWT_ALGORITHMS: [(&str, JwtAlgorithm); 10] = [
+    ("HS256", JwtAlgorithm::Hmac(Hash::Sha256)),
+    ("HS384", JwtAlgorithm::Hmac(Hash::Sha384)),
+    ("HS512", JwtAlgorithm::Hmac(Hash::Sha512)),
+    ("RS256", JwtAlgorithm::Public(Public::Rsa2048Sha256)),
+    ("RS384", JwtAlgorithm::Public(Public::Rsa2048Sha384)),
+    ("RS512", JwtAlgorithm::Public(Public::Rsa2048Sha512)),
+    ("ES256", JwtAlgorithm::Public(Public::P256Sha256Raw)),
+    ("ES384", JwtAlgorithm::Public(Public::P384Sha384Raw)),
+    ("ES512", JwtAlgorithm::Public(Public::P521Sha512Raw)),
+    ("EdDSA", JwtAlgorithm::Public(Public::Ed25519)),
+];
+
+impl JwtAlgorithm {
+    /// As a token's header names it.
+    pub(crate) fn name(self) -> &'static str {
+        JWT_ALGORITHMS
+            .iter()
+            .find(|(_, known)| *known == self)
+            .map_or("", |(name, _)| name)
+    }
+}
