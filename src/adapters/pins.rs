@@ -43,7 +43,11 @@ pub(crate) fn check(pattern: &str) -> Result<(), String> {
     let host = pattern.split('/').next().unwrap_or_default();
     let written = host.rsplit('.').take_while(|label| !label.contains('*')).count();
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-.*".contains(&byte);
-    match written >= 2 && host.bytes().all(plain) {
+    let is_name = host
+        .rsplit('.')
+        .next()
+        .is_some_and(|last| last.bytes().any(|b| b.is_ascii_alphabetic()));
+    match written >= 2 && is_name && host.bytes().all(plain) {
         true => Ok(()),
         false => Err(format!(
             "expected a host such as `api.example.com` or `*.example.com`, maybe with a path, found `{pattern}`"
@@ -84,7 +88,7 @@ mod tests {
             assert!(!is_pinned(bad, &pins), "{bad}");
         }
         assert!(check("sns.*.amazonaws.com").is_ok());
-        for bad in ["*", "*.com", "a.*", "localhost", "a b.example.com"] {
+        for bad in ["*", "*.com", "a.*", "localhost", "10.0.0.1", "a b.example.com"] {
             assert!(check(bad).is_err(), "{bad}");
         }
     }

@@ -37,7 +37,7 @@ pub(super) async fn refresh(providers: Arc<Providers>, stop: CancellationToken) 
                 tracing::info!(provider.name = &*provider.name, fetched, "keys of the sender fetched");
             }
             for error in errors {
-                let error: &dyn std::error::Error = &error;
+                let error = format!("{:#}", anyhow::Error::from(error));
                 tracing::warn!(
                     provider.name = &*provider.name,
                     error,

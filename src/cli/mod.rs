@@ -71,7 +71,7 @@ enum Command {
     Events(events::Events),
     /// Count events and deliveries
     Stats,
-    /// Remove what is older than [retention] says
+    /// Remove what is older than `[retention]` says
     Purge(purge::Purge),
 }
 

@@ -16,6 +16,7 @@ use actix_web::{
     web::{self, Bytes},
 };
 use jiff::Timestamp;
+use percent_encoding::percent_decode_str;
 use sha2::{Digest as _, Sha256};
 
 use crate::{
@@ -39,7 +40,7 @@ pub(super) async fn receive(request: HttpRequest, mut payload: web::Payload, sta
     let Some(name) = provider_name(request.path()) else {
         return nowhere(payload).await;
     };
-    let Some(endpoint) = state.providers.get(name) else {
+    let Some(endpoint) = state.providers.get(&name) else {
         let refusal = Refusal::new("unknown_provider", Problem::not_found("no provider has this URL"));
         refusal.report("unknown", &state.log_gate, &request, &state);
         return refusal.problem.respond_unread(payload);
@@ -54,11 +55,14 @@ pub(super) async fn receive(request: HttpRequest, mut payload: web::Payload, sta
     }
 }
 
-/// The provider in `/webhooks/{provider}`, with or without a trailing slash. Names need no decoding.
-fn provider_name(path: &str) -> Option<&str> {
+/// The provider in `/webhooks/{provider}`, with or without a trailing slash. A name that is not UTF-8 is nobody's.
+fn provider_name(path: &str) -> Option<Cow<'_, str>> {
     let rest = path.strip_prefix("/webhooks/")?;
     let name = rest.strip_suffix('/').unwrap_or(rest);
-    (!name.is_empty() && !name.contains('/')).then_some(name)
+    if name.is_empty() || name.contains('/') {
+        return None;
+    }
+    percent_decode_str(name).decode_utf8().ok()
 }
 
 async fn answer(

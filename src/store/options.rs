@@ -19,7 +19,8 @@ pub struct Options {
     pub queue_bytes: usize,
     /// Settles that wait to be written, at most.
     pub queue_settles: usize,
-    /// Ingest flushes in flight (PostgreSQL). Two hide the network and the log flush behind each other.
+    /// Ingest flushes in flight (PostgreSQL). Two hide the network and the log flush behind each other; on one or two
+    /// cores one is better, because its batches are larger (a third less of PostgreSQL's time for each event).
     pub flushes: usize,
     /// How long one statement may take, that of a sql handler included.
     pub statement_timeout: Duration,
@@ -34,7 +35,11 @@ impl Default for Options {
             queue_events: 4096,
             queue_bytes: 64 << 20,
             queue_settles: 4096,
-            flushes: 2,
+            flushes: if std::thread::available_parallelism().is_ok_and(|cores| cores.get() > 2) {
+                2
+            } else {
+                1
+            },
             statement_timeout: Duration::from_secs(10),
         }
     }

@@ -1,7 +1,7 @@
 //! The worker: claims what is due, runs the handlers, settles what came of it.
 //!
 //! Work comes in on two ways and then goes one: fresh deliveries are handed over by the store with their bytes still in
-//! memory ([`Handoff`](crate::store::Handoff)), everything else is claimed from the table (backlog, retries, crashes).
+//! memory ([`Handoff`]), everything else is claimed from the table (backlog, retries, crashes).
 //! Both go through the local queue of their handler (`lane`), each of which has one `runner`. Nothing of one handler can
 //! fill the queue, the byte budget or all the slots of another.
 //!
