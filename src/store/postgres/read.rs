@@ -70,7 +70,8 @@ pub(super) async fn event(db: &PgPool, provider: &str, provider_event_id: &str) 
 }
 
 pub(super) async fn payload(db: &PgPool, provider: &str, provider_event_id: &str) -> Read<Option<Received>> {
-    let row: Option<(Option<String>, Option<String>, Option<Vec<u8>>)> = sqlx::query_as(
+    type Row = (Option<String>, Option<String>, Option<Vec<u8>>);
+    let row: Option<Row> = sqlx::query_as(
         "SELECT content_type, headers, payload FROM webhook_events WHERE provider = $1 AND provider_event_id = $2",
     )
     .bind(provider)

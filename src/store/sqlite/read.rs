@@ -69,7 +69,8 @@ pub(super) async fn event(db: &SqlitePool, provider: &str, provider_event_id: &s
 }
 
 pub(super) async fn payload(db: &SqlitePool, provider: &str, provider_event_id: &str) -> Read<Option<Received>> {
-    let row: Option<(Option<String>, Option<String>, Option<Vec<u8>>)> = sqlx::query_as(
+    type Row = (Option<String>, Option<String>, Option<Vec<u8>>);
+    let row: Option<Row> = sqlx::query_as(
         "SELECT content_type, headers, payload FROM webhook_events WHERE provider = ?1 AND provider_event_id = ?2",
     )
     .bind(provider)
