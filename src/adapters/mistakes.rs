@@ -137,8 +137,9 @@ fn options(rules: &Rules) -> BTreeSet<&str> {
         let headers = handshake.headers.iter().flat_map(|(_, text)| text.exprs());
         handshake.body.exprs().into_iter().chain(headers)
     });
+    let keys = rules.key_source.iter().flat_map(|source| source.url.exprs());
     let mut names = BTreeSet::new();
-    for expr in sources.chain(messages).chain(answers) {
+    for expr in sources.chain(messages).chain(answers).chain(keys) {
         gather(expr, &mut names);
     }
     names
@@ -153,10 +154,22 @@ pub(crate) fn all_options(rules: &Rules) -> BTreeSet<&str> {
     let handshakes = rules.handshakes.iter();
     let conditions = handshakes.flat_map(|handshake| handshake.when.iter().chain(&handshake.require));
     let mut names = options(rules);
+    let event = &rules.event;
+    let selectors = [&event.id, &event.key, &event.kind, &event.time, &event.ordering];
+    for selector in selectors.into_iter().flatten() {
+        selector
+            .value
+            .exprs()
+            .into_iter()
+            .for_each(|expr| gather(expr, &mut names));
+    }
     for condition in rules.bind.iter().chain(claims).chain(conditions) {
         gather(&condition.expr, &mut names);
         if let Test::Equals(Operand::Config(name)) | Test::Differs(Operand::Config(name)) = &condition.test {
             names.insert(name);
+        }
+        if let Test::Equals(Operand::Template(text)) | Test::Differs(Operand::Template(text)) = &condition.test {
+            text.exprs().into_iter().for_each(|expr| gather(expr, &mut names));
         }
     }
     names
@@ -167,7 +180,8 @@ fn gather<'r>(expr: &'r Expr, names: &mut BTreeSet<&'r str>) {
         Expr::Config(name) => {
             names.insert(name);
         }
-        Expr::Call(_, inner) | Expr::At(_, inner) => gather(inner, names),
+        Expr::Call(_, inner) | Expr::At(_, inner) | Expr::HeaderLines(inner) => gather(inner, names),
+        Expr::Join(parts) => parts.iter().for_each(|part| gather(part, names)),
         _ => {}
     }
 }

@@ -63,23 +63,16 @@ pub(super) fn provider(adapter: &Adapter, registry: &Registry) -> Provider {
         Some(RSA),
         None,
     ];
-    let options = [
-        "verify_token",
-        "domain",
-        "issuer",
-        "webhook_id",
-        "topic",
-        "audience",
-        "email",
-        "subscription",
-        "owner",
-    ];
     let spec = |secret: &Option<&str>| ProviderSpec {
         name: "mine".into(),
         adapter: Some(adapter.name.to_string()),
         secrets: secret.iter().map(|secret| SecretString::from(*secret)).collect(),
         public_url: "https://hooks.example.com".into(),
-        options: options.map(|name| (name.to_owned(), format!("sample-{name}"))).into(),
+        options: adapter
+            .options()
+            .into_iter()
+            .map(|name| (name.to_owned(), format!("sample-{name}")))
+            .collect(),
         ..ProviderSpec::default()
     };
     let mut tried = shapes.iter().map(|secret| Provider::new(spec(secret), registry));
