@@ -256,8 +256,8 @@ fn the_registered_providers_are_looked_at() {
     );
     let ran = place.run(&["providers", "check"]).ok().stdout;
     for sentence in [
-        "cerca.toml:1:1: provider[0].public_url: the sender signs the URL that it calls, and `public_url` is not set",
-        "cerca.toml:7:11: provider[1].secrets[0]: secret 1 begins with `shpat_`: an Admin API access token",
+        "cerca.toml:7:1: provider[0].public_url: the sender signs the URL that it calls, and `public_url` is not set",
+        "cerca.toml:13:12: provider[1].secrets[0]: secret 1 begins with `shpat_`: an Admin API access token",
         "2 registered providers looked at, 0 errors",
     ] {
         assert!(ran.contains(sentence), "{sentence}: {ran}");
@@ -299,9 +299,10 @@ fn an_event_is_triggered_looked_at_and_reprocessed() {
             ran.stdout
         );
     }
-    place
-        .run(&["trigger", "stripe", "nothing"])
-        .fails(1, "There are: invoice.paid, payment_intent.succeeded");
+    place.run(&["trigger", "stripe", "nothing"]).fails(
+        1,
+        "There are: charge.refunded, invoice.paid, payment_intent.payment_failed",
+    );
     place.run(&["trigger", "strip"]).fails(1, "did you mean stripe?");
 
     let events = place.run(&["events", "list", "--json"]).ok().objects();
@@ -325,6 +326,12 @@ fn an_event_is_triggered_looked_at_and_reprocessed() {
     );
     let detail = &place.run(&["events", "show", "stripe", id, "--json"]).ok().objects()[0];
     assert!(detail["attempts"].is_array());
+    let normalized = &detail["normalized"];
+    assert_eq!(
+        (&normalized["type"], &normalized["amount"], &normalized["currency"]),
+        (&"payment.succeeded".into(), &4990.into(), &"EUR".into())
+    );
+    assert!(shown.contains("4990 (EUR, minor units)"), "{shown}");
     place
         .run(&["events", "show", "stripe", "--odd & id"])
         .fails(1, "there is no event --odd & id of stripe");
