@@ -54,7 +54,7 @@ impl Exec {
         }
         // Whose folder a relative path is relative to differs between systems; a bare name is looked up in PATH.
         let program = match program.contains('/') {
-            true => folder.join(Path::new(program)),
+            true => folder.join(Path::new(program.strip_prefix("./").unwrap_or(program))),
             false => program.into(),
         };
         Ok(Self {
