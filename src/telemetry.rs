@@ -32,16 +32,17 @@ const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 /// Says what was expected.
 pub fn filter(level: &str) -> Result<EnvFilter, TelemetryError> {
     let wrong = || TelemetryError::Level(level.to_owned());
-    if !level.split(',').all(is_directive) {
+    let directives: Vec<&str> = level.split(',').map(str::trim).collect();
+    if !directives.iter().all(|text| is_directive(text)) {
         return Err(wrong());
     }
-    EnvFilter::try_new(format!("{QUIET},{level}")).map_err(|_| wrong())
+    EnvFilter::try_new(format!("{QUIET},{}", directives.join(","))).map_err(|_| wrong())
 }
 
 /// `info` or `target=info`. The filter itself would take a misspelt level for the name of a target, and show everything
 /// of that target, which is nothing.
 fn is_directive(text: &str) -> bool {
-    let (target, level) = text.trim().rsplit_once('=').unwrap_or(("all", text.trim()));
+    let (target, level) = text.rsplit_once('=').unwrap_or(("all", text));
     !target.is_empty() && LEVELS.iter().any(|known| known.eq_ignore_ascii_case(level))
 }
 

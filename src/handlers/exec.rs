@@ -334,6 +334,6 @@ mod tests {
         let Err(Failure::Retry(error)) = exec.handle(&claim("evt_1", "{}")).await else {
             panic!("a retry was expected")
         };
-        assert!(error.starts_with("cannot start /./nope: "), "{error}");
+        assert!(error.starts_with("cannot start /nope: "), "{error}");
     }
 }
