@@ -134,3 +134,34 @@ pub(super) fn sign(provider: &Provider, sample: &OwnedRequest, bad: Bad) -> anyh
     ingest::sign(provider, sample, Timestamp::now(), bad)
         .with_context(|| format!("cannot sign the sample for {}", provider.name))
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_server_that_begins_to_listen_a_little_later_is_waited_for() {
+        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = free.local_addr().unwrap();
+        drop(free);
+        let server = tokio::spawn(async move {
+            tokio::time::sleep(3 * KNOCK).await;
+            let listener = tokio::net::TcpListener::bind(address).await.unwrap();
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut request = [0; 1024];
+            assert!(stream.read(&mut request).await.unwrap() > 0);
+            stream
+                .write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+                .await
+                .unwrap();
+        });
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let request = OwnedRequest::parse(b"POST /webhooks/x HTTP/1.1\n\n{}", "http://h").unwrap();
+        let reply = Sender::new(&format!("http://{address}")).unwrap().send(&request).await;
+        let reply = reply.unwrap();
+        assert_eq!((reply.status, reply.body.as_str()), (200, "ok"));
+        server.await.unwrap();
+    }
+}
