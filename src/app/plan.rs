@@ -10,6 +10,8 @@ use crate::{
     telemetry,
 };
 
+use super::overrides;
+
 /// The handler that prints every event, used where none is configured.
 pub const DEFAULT_HANDLER: &str = "log";
 
@@ -58,6 +60,7 @@ pub fn plan(config: &Config, adapters: Option<&Path>) -> Result<Plan, ConfigErro
     let mut providers = Vec::with_capacity(config.providers.len());
     for (index, provider) in config.providers.iter().enumerate() {
         let path = format!("provider[{index}]");
+        warnings.extend(overrides::unknown_options(config, &path, &provider.spec, &registry));
         match Provider::new(provider.spec.clone(), &registry) {
             Ok(provider) => {
                 warnings.extend(provider_warnings(config, &path, &provider));
@@ -148,7 +151,7 @@ pub(crate) fn provider_problem(config: &Config, path: &str, error: &ProviderErro
         ProviderError::NoSecret { .. } => "secrets".to_owned(),
         ProviderError::Secret { number, .. } => format!("secrets[{}]", number.saturating_sub(1)),
         ProviderError::Setting { key, .. } if !key.contains(',') => key.clone(),
-        ProviderError::Setting { .. } => "signature".to_owned(),
+        ProviderError::Setting { problem, .. } => return overrides::problem(config, path, problem),
         _ => "name".to_owned(),
     };
     let text = chain(error);

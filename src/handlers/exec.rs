@@ -56,7 +56,7 @@ impl Exec {
         }
         // Whose folder a relative path is relative to differs between systems; a bare name is looked up in PATH.
         let program = match program.contains('/') {
-            true => folder.join(Path::new(program)),
+            true => folder.join(Path::new(program.strip_prefix("./").unwrap_or(program))),
             false => program.into(),
         };
         Ok(Self {
@@ -346,6 +346,6 @@ mod tests {
         let Err(Failure::Retry(error)) = exec.handle(&claim("evt_1", "{}")).await else {
             panic!("a retry was expected")
         };
-        assert!(error.starts_with("cannot start /./nope: "), "{error}");
+        assert!(error.starts_with("cannot start /nope: "), "{error}");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use super::{Desk, Id, clock, printable, unknown};
+use super::{Desk, Id, clock, harmless, printable, unknown};
 use crate::{
     adapters::Adapter,
     cli::{
@@ -151,6 +151,6 @@ fn shell(text: &str) -> String {
     if !text.is_empty() && text.chars().all(plain) {
         text.to_owned()
     } else {
-        format!("'{}'", printable(text).replace('\'', r"'\''"))
+        format!("'{}'", harmless(text).replace('\'', r"'\''"))
     }
 }

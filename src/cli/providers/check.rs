@@ -9,7 +9,7 @@ use super::{Context, code, find};
 use crate::{
     adapters::{Provider, Registry},
     app,
-    config::{Config, ConfigError, Environment, Problem, ProviderConfig},
+    config::{Config, ConfigError, Environment, Problem, ProviderConfig, Secrets},
     ingest,
 };
 
@@ -112,18 +112,27 @@ impl Configured {
         if !adapters_are_right {
             return Self(Vec::new());
         }
-        match Config::load(context.global.config.as_deref(), &Environment::of_process()) {
+        let path = context.global.config.as_deref();
+        let load = |secrets| Config::load(path, &Environment::of_process(), secrets);
+        match load(Secrets::Fetch) {
             Ok(config) => {
                 let providers = config.providers.iter().enumerate();
                 let look = |(index, provider)| look(&config, registry, index, provider);
                 Self(providers.map(look).collect())
             }
-            Err(ConfigError(errors)) => Self(vec![Looked {
-                name: String::new(),
-                adapter: String::new(),
-                errors,
-                warnings: Vec::new(),
-            }]),
+            Err(ConfigError(problems)) => {
+                // Where only secrets are missing, this is not the machine that has them: worth a note, and no more.
+                let (errors, warnings) = match load(Secrets::Leave) {
+                    Ok(_) => (Vec::new(), problems),
+                    Err(_) => (problems, Vec::new()),
+                };
+                Self(vec![Looked {
+                    name: String::new(),
+                    adapter: String::new(),
+                    errors,
+                    warnings,
+                }])
+            }
         }
     }
 

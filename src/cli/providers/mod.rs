@@ -28,7 +28,12 @@ pub(super) enum Providers {
         word: Option<String>,
     },
     /// Show how one kind of sender signs, and how to set it up
-    Show { name: String },
+    Show {
+        name: String,
+        /// Print its adapter.toml instead
+        #[arg(long, conflicts_with = "json")]
+        toml: bool,
+    },
     /// Read every adapter and report what is wrong with it, and with the registered providers
     Check {
         /// Only this adapter or provider
@@ -42,7 +47,7 @@ impl Providers {
     pub(super) fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
         match self {
             Self::List { word } => list(context, word.as_deref()),
-            Self::Show { name } => show::run(context, &name),
+            Self::Show { name, toml } => show::run(context, &name, toml),
             Self::Check { name } => check::run(context, name.as_deref()),
             Self::Docs => {
                 context.out.bytes(page::page(&context.registry()?).as_bytes())?;

@@ -8,10 +8,14 @@ use serde_json::json;
 use super::{Context, find, schemes};
 use crate::{adapters::Adapter, ingest::OwnedRequest};
 
-pub(super) fn run(context: &Context, name: &str) -> anyhow::Result<ExitCode> {
+pub(super) fn run(context: &Context, name: &str, toml: bool) -> anyhow::Result<ExitCode> {
     let out = context.out;
     let registry = context.registry()?;
     let adapter = find(&registry, name)?;
+    if toml {
+        out.bytes(adapter.source().as_bytes())?;
+        return Ok(ExitCode::SUCCESS);
+    }
     if out.json {
         out.object(&json!({
             "name": &*adapter.name,
@@ -47,8 +51,8 @@ pub(super) fn run(context: &Context, name: &str) -> anyhow::Result<ExitCode> {
         out.line(format!("    options = {{ {} }}", options.join(", ")))?;
     }
     out.line("")?;
-    out.line(out.paint(Color::DarkGrey, "# adapter.toml"))?;
-    out.line(adapter.source().trim_end())?;
+    let rules = format!("Its rules: cerca providers show {} --toml", adapter.name);
+    out.line(out.paint(Color::DarkGrey, rules))?;
     Ok(ExitCode::SUCCESS)
 }
 
