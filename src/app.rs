@@ -3,6 +3,7 @@
 
 mod keys;
 mod plan;
+mod statements;
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -21,6 +22,7 @@ use crate::{
 };
 
 pub use plan::{DEFAULT_HANDLER, FIRST_PROVIDER, Plan, plan, registry};
+pub use statements::{Findings, look};
 
 /// Which parts run in this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -76,6 +78,7 @@ pub async fn start(
         .await
         .with_context(|| format!("cannot open the store {shown}"))?;
 
+    statements::refuse(config, &*store, &plan.routes).await?;
     let handlers = plan.routes.iter().map(|route| Arc::clone(&route.name)).collect();
     let worker = (start.role != Role::Ingest).then(|| {
         let settings = worker::Settings {

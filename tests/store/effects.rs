@@ -40,6 +40,14 @@ fn effect(claim: &Claim, statement: &str, params: Vec<SqlValue>) -> Effect {
         statement: Arc::from(statement),
         params,
         started_at: Timestamp::now(),
+        limit: Duration::from_secs(10),
+    }
+}
+
+fn within(effect: Effect, millis: u64) -> Effect {
+    Effect {
+        limit: Duration::from_millis(millis),
+        ..effect
     }
 }
 
@@ -121,7 +129,7 @@ async fn values_arrive_as_the_column_wants_them(db: Db) {
     let statement = "INSERT INTO kinds (a, b, c, d) VALUES ($1, $2, $3, $4)";
     let text = |t: &str| SqlValue::Text(t.to_owned());
     let rows = [
-        vec![SqlValue::Int(1), text("x"), SqlValue::Float(1.5), SqlValue::Int(2)],
+        vec![SqlValue::Int(1), text("x"), SqlValue::Number("1.5".into()), SqlValue::Int(2)],
         vec![text("42"), SqlValue::Int(7), SqlValue::Int(3), text("9")],
         vec![SqlValue::Null, SqlValue::Null, SqlValue::Null, SqlValue::Null],
     ];
@@ -140,7 +148,7 @@ async fn values_arrive_as_the_column_wants_them(db: Db) {
     if db.is_postgres() {
         db.sql("CREATE TABLE odd (a bytea, b jsonb, c boolean, d numeric, e timestamptz)")
             .await;
-        let statement = "INSERT INTO odd VALUES ($1, $2, $3, $4::text::numeric, $5::text::timestamptz)";
+        let statement = "INSERT INTO odd VALUES ($1, $2, $3, $4, $5)";
         let params = vec![
             SqlValue::Bytes(Bytes::from_static(b"\0\xff")),
             text(r#"{"a":1}"#),
