@@ -27,7 +27,8 @@ use crate::domain::{Claim, NewEvent, Settle};
 pub use options::{Options, open};
 pub use types::{
     Accepted, Applied, AttemptLimit, ClaimRequest, Discarded, Effect, EventDetail, EventFilter, EventRow, HandlerStats,
-    Lease, Page, Prepared, PurgePolicy, Purged, Reprocess, ReprocessScope, Reprocessed, SqlValue, Stats, StoreError, Swept, Who,
+    Lease, Page, Prepared, PurgePolicy, Purged, Reprocess, ReprocessScope, Reprocessed, SqlValue, Stats, StoreError,
+    Swept, Who,
 };
 
 pub type StoreFuture<'a, T> = BoxFuture<'a, Result<T, StoreError>>;

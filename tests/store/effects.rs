@@ -1,11 +1,14 @@
 //! Effects in the store's own database: exactly once.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use bytes::Bytes;
 use cerca::{
     domain::{Claim, Outcome},
-    store::{Applied, Effect, Options, SqlValue},
+    store::{Applied, Effect, Lease, Prepared, SqlValue},
 };
 use futures_util::future::join_all;
 use jiff::Timestamp;
@@ -18,6 +21,13 @@ on_both!(
     a_failing_statement_changes_nothing_and_spares_the_others,
     a_released_or_settled_delivery_is_not_applied,
     values_arrive_as_the_column_wants_them,
+    a_runaway_statement_is_stopped_at_its_limit,
+    slow_effects_let_the_rest_of_the_store_go_on,
+    the_claim_of_a_running_effect_is_renewed,
+    an_effect_that_nobody_waits_for_is_ended,
+    a_closed_store_does_not_wait_for_a_slow_effect,
+    statements_are_looked_at_before_they_run,
+    errors_say_what_the_database_says,
     control_of_the_transaction_is_refused,
 );
 
@@ -129,7 +139,12 @@ async fn values_arrive_as_the_column_wants_them(db: Db) {
     let statement = "INSERT INTO kinds (a, b, c, d) VALUES ($1, $2, $3, $4)";
     let text = |t: &str| SqlValue::Text(t.to_owned());
     let rows = [
-        vec![SqlValue::Int(1), text("x"), SqlValue::Number("1.5".into()), SqlValue::Int(2)],
+        vec![
+            SqlValue::Int(1),
+            text("x"),
+            SqlValue::Number("1.5".into()),
+            SqlValue::Int(2),
+        ],
         vec![text("42"), SqlValue::Int(7), SqlValue::Int(3), text("9")],
         vec![SqlValue::Null, SqlValue::Null, SqlValue::Null, SqlValue::Null],
     ];
@@ -191,48 +206,253 @@ async fn control_of_the_transaction_is_refused(db: Db) {
     assert_eq!(db.store.apply(pay(&claims[0], 1)).await.unwrap(), Applied::Done);
 }
 
-async fn a_runaway_statement_is_stopped(db: Db) {
+const ENDLESS: &str = "INSERT INTO payments (id, cents)
+                       WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n)
+                       SELECT 'x', count(*) FROM n";
+
+fn endless(claim: &Claim, millis: u64) -> Effect {
+    within(effect(claim, ENDLESS, Vec::new()), millis)
+}
+
+async fn a_runaway_statement_is_stopped_at_its_limit(db: Db) {
     let claims = prepared((0..3).map(|n| format!("e{n}")).collect(), &db).await;
-    let endless = "INSERT INTO payments (id, cents)
-                   WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n)
-                   SELECT 'x', count(*) FROM n";
     let (a, b, c, d) = futures_util::join!(
         db.store.apply(pay(&claims[0], 1)),
-        db.store.apply(effect(&claims[1], endless, Vec::new())),
+        db.store.apply(endless(&claims[1], 700)),
         db.store.apply(pay(&claims[2], 1)),
         db.store.accept(vec![event("beside", "")]),
     );
     assert_eq!(a.unwrap(), Applied::Done);
-    assert!(matches!(b.unwrap(), Applied::Failed(_)));
+    let late = Applied::Failed("the statement took longer than 700ms".to_owned());
+    assert_eq!(b.unwrap(), late);
     assert_eq!(c.unwrap(), Applied::Done);
     d.unwrap();
     assert_eq!(db.number("SELECT count(*) FROM payments").await, 2);
-    assert_eq!(
-        db.number("SELECT count(*) FROM deliveries WHERE state = 'claimed'")
-            .await,
-        1
-    );
+    let claimed = "SELECT count(*) FROM deliveries WHERE state = 'claimed'";
+    assert_eq!(db.number(claimed).await, 1);
 }
 
-mod a_runaway_statement_is_stopped {
+async fn slow_effects_let_the_rest_of_the_store_go_on(db: Db) {
+    prepared(Vec::new(), &db).await;
+    let events = (0..6).map(|n| event(&format!("e{n}"), "slow,quick")).collect();
+    db.store.accept(events).await.unwrap();
+    let (slow, quick) = (db.claim("slow", 10).await, db.claim("quick", 10).await);
+    let stuck = join_all(slow.iter().map(|claim| db.store.apply(endless(claim, 600))));
+    let others = async {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        let mut longest = Duration::ZERO;
+        for (n, claim) in quick.iter().enumerate() {
+            let start = Instant::now();
+            db.store.accept(vec![event(&format!("new{n}"), "")]).await.unwrap();
+            longest = longest.max(start.elapsed());
+            if db.is_postgres() {
+                assert_eq!(db.store.apply(pay(claim, 1)).await.unwrap(), Applied::Done);
+                longest = longest.max(start.elapsed());
+            }
+        }
+        longest
+    };
+    let (stuck, longest) = futures_util::join!(stuck, others);
+    for applied in stuck {
+        assert!(matches!(applied.unwrap(), Applied::Failed(_)));
+    }
+    // On SQLite one statement holds the writer, but not two in a row.
+    let bound = if db.is_postgres() { 500 } else { 1_100 };
+    assert!(longest < Duration::from_millis(bound), "{longest:?}");
+}
+
+async fn the_claim_of_a_running_effect_is_renewed(db: Db) {
+    let claims = prepared(vec!["e1".to_owned(), "e2".to_owned()], &db).await;
+    let leases: Vec<Lease> = claims
+        .iter()
+        .map(|claim| Lease {
+            event_id: claim.event.id,
+            handler: Arc::clone(&claim.handler),
+            token: claim.token,
+        })
+        .collect();
+    let mut lost = leases[1].clone();
+    lost.token ^= 1;
+    let renewals = async {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        let start = Instant::now();
+        let all = [leases, vec![lost]].concat();
+        let holds = db.store.renew(all, Duration::from_secs(30)).await.unwrap();
+        (holds, start.elapsed())
+    };
+    let (_, (holds, took)) = futures_util::join!(db.store.apply(endless(&claims[0], 1_500)), renewals);
+    assert_eq!(holds, [true, true, false]);
+    if db.is_postgres() {
+        assert!(took < Duration::from_millis(500), "{took:?}");
+    }
+}
+
+/// What a shutdown does to an attempt that it cuts off: its settle gets through, and those beside it at once.
+async fn an_effect_that_nobody_waits_for_is_ended(db: Db) {
+    let claims = prepared(vec!["e1".to_owned(), "e2".to_owned()], &db).await;
+    let dropped = tokio::time::timeout(Duration::from_millis(300), db.store.apply(endless(&claims[0], 60_000)));
+    assert!(dropped.await.is_err());
+    let again = || Outcome::Retry {
+        after: Duration::ZERO,
+        error: "cut off".to_owned(),
+    };
+    let start = Instant::now();
+    db.store.settle(crate::support::settle(&claims[0], again())).await;
+    db.settle(&claims[1], again()).await;
+    assert!(start.elapsed() < Duration::from_secs(3), "{:?}", start.elapsed());
+    let ready = "SELECT count(*) FROM deliveries WHERE state = 'ready'";
+    assert_eq!(db.number(ready).await, 2);
+    assert_eq!(db.number("SELECT count(*) FROM payments").await, 0);
+}
+
+async fn a_closed_store_does_not_wait_for_a_slow_effect(db: Db) {
+    let claims = prepared((0..4).map(|n| format!("e{n}")).collect(), &db).await;
+    let dropped = tokio::time::timeout(
+        Duration::from_millis(300),
+        join_all(claims.iter().map(|claim| db.store.apply(endless(claim, 60_000)))),
+    );
+    assert!(dropped.await.is_err());
+    let start = Instant::now();
+    db.store.close().await;
+    assert!(start.elapsed() < Duration::from_secs(3), "{:?}", start.elapsed());
+}
+
+async fn statements_are_looked_at_before_they_run(db: Db) {
+    prepared(Vec::new(), &db).await;
+    let look = async |statement: &str, params| db.store.prepare(statement, params).await.unwrap();
+    assert_eq!(look(INSERT, 2).await, Prepared::Fine);
+    let wrong = [
+        (INSERT, 1, "the statement has 2 parameters and the handler gives 1"),
+        ("INSERT INTO payments (id) VALUES ($1", 1, ""),
+        ("SELECT 1; SELECT 2", 0, ""),
+        ("COMMIT", 0, "control"),
+        (" -- nothing", 0, "empty"),
+    ];
+    for (statement, params, expected) in wrong {
+        match look(statement, params).await {
+            Prepared::Wrong(why) => assert!(why.contains(expected) && !why.contains("at line"), "{statement}: {why}"),
+            other => panic!("{statement}: {other:?}"),
+        }
+    }
+    for doubtful in [
+        "INSERT INTO nowhere VALUES (1)",
+        "INSERT INTO payments (nothing) VALUES (1)",
+    ] {
+        let looked = look(doubtful, 0).await;
+        assert!(matches!(looked, Prepared::Doubtful(_)), "{doubtful}: {looked:?}");
+    }
+    assert_eq!(db.number("SELECT count(*) FROM payments").await, 0);
+}
+
+async fn errors_say_what_the_database_says(db: Db) {
+    let claim = prepared(vec!["e1".to_owned()], &db).await.remove(0);
+    let Applied::Failed(why) = db.store.apply(pay(&claim, -1)).await.unwrap() else {
+        panic!("the check was passed");
+    };
+    assert!(!why.contains("at line"), "{why}");
+    if db.is_postgres() {
+        assert!(why.contains("23514") && why.contains("payments_cents_check"), "{why}");
+        // Judged at the end of the transaction, and still the statement's own failure.
+        db.sql("CREATE TABLE late (id int UNIQUE DEFERRABLE INITIALLY DEFERRED)")
+            .await;
+        let twice = effect(&claim, "INSERT INTO late VALUES (1), (1)", Vec::new());
+        let applied = db.store.apply(twice).await.unwrap();
+        assert!(
+            matches!(&applied, Applied::Failed(why) if why.contains("23505")),
+            "{applied:?}"
+        );
+    }
+    assert_eq!(db.store.apply(pay(&claim, 1)).await.unwrap(), Applied::Done);
+}
+
+mod numbers_and_texts_take_the_type_of_the_parameter {
     use super::*;
 
-    fn short() -> Options {
-        Options {
-            statement_timeout: Duration::from_millis(700),
-            ..Options::default()
+    #[tokio::test]
+    async fn postgres() {
+        let Some(db) = Db::postgres().await else { return };
+        let number = |text: &str| SqlValue::Number(text.to_owned());
+        let text = |text: &str| SqlValue::Text(text.to_owned());
+        db.sql("CREATE TYPE mood AS ENUM ('good', 'bad'); CREATE DOMAIN cents AS numeric CHECK (VALUE >= 0)")
+            .await;
+        let cases = [
+            ("numeric", SqlValue::Int(12), "12"),
+            ("numeric", number("1.0"), "1.0"),
+            ("numeric", number("1e3"), "1000"),
+            (
+                "numeric",
+                number("-0.00012345678901234567890123"),
+                "-0.00012345678901234567890123",
+            ),
+            ("numeric", text("99999999999999999999.99"), "99999999999999999999.99"),
+            ("numeric", number("0"), "0"),
+            ("cents", text("3.50"), "3.50"),
+            ("text", number("1.0"), "1.0"),
+            ("text", number("1e3"), "1e3"),
+            ("text", SqlValue::Bool(true), "true"),
+            ("smallint", text("7"), "7"),
+            ("integer", number("1e3"), "1000"),
+            ("bigint", text("-9"), "-9"),
+            ("real", text("1.5"), "1.5"),
+            ("double precision", number("2.25"), "2.25"),
+            ("boolean", text("true"), "true"),
+            (
+                "uuid",
+                text("A0EEBC99-9C0B-4EF8-BB6D-6BB9BD380A11"),
+                "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11",
+            ),
+            (
+                "timestamptz",
+                text("2026-01-02T03:04:05.5+01:00"),
+                "2026-01-02 02:04:05.5+00",
+            ),
+            ("timestamp", text("2026-01-02T03:04:05Z"), "2026-01-02 03:04:05"),
+            ("timestamp", text("2026-01-02 03:04:05"), "2026-01-02 03:04:05"),
+            ("date", text("2026-01-02"), "2026-01-02"),
+            ("date", text("1969-01-02T03:04:05Z"), "1969-01-02"),
+            ("jsonb", text(r#"{"a": 1}"#), r#"{"a": 1}"#),
+            ("json", number("1.0"), "1.0"),
+            ("mood", text("good"), "good"),
+        ];
+        let claims = prepared((0..=cases.len()).map(|n| format!("e{n:02}")).collect(), &db).await;
+        for (n, ((ty, value, expected), claim)) in cases.into_iter().zip(&claims).enumerate() {
+            db.sql(&format!("CREATE TABLE t{n} (v {ty})")).await;
+            let applied = db
+                .store
+                .apply(effect(
+                    claim,
+                    &format!("INSERT INTO t{n} VALUES ($1)"),
+                    vec![value.clone()],
+                ))
+                .await;
+            assert_eq!(applied.unwrap(), Applied::Done, "{ty} {value:?}");
+            let read = format!("SET timezone = 'UTC'; CREATE TABLE r{n} AS SELECT v::text FROM t{n}");
+            db.sql(&read).await;
+            assert_eq!(
+                db.texts(&format!("SELECT v FROM r{n}")).await,
+                [expected],
+                "{ty} {value:?}"
+            );
         }
+        let bad = effect(claims.last().unwrap(), "INSERT INTO t0 VALUES ($1)", vec![text("1,5")]);
+        let Applied::Failed(why) = db.store.apply(bad).await.unwrap() else {
+            panic!()
+        };
+        assert_eq!(
+            why,
+            "parameter $1 is of type numeric and cannot take this text; a cast can help: $1::text::numeric"
+        );
     }
 
     #[tokio::test]
     async fn sqlite() {
-        a_runaway_statement_is_stopped(Db::sqlite_with(short()).await).await;
-    }
-
-    #[tokio::test]
-    async fn postgres() {
-        if let Some(db) = Db::postgres_with(short()).await {
-            a_runaway_statement_is_stopped(db).await;
-        }
+        let db = Db::sqlite().await;
+        let claim = prepared(vec!["e1".to_owned()], &db).await.remove(0);
+        db.sql("CREATE TABLE t (a, b, c)").await;
+        let params = vec![SqlValue::Int(1), SqlValue::Number("1.0".into()), SqlValue::Bool(true)];
+        let insert = effect(&claim, "INSERT INTO t VALUES ($1, $2, $3)", params);
+        assert_eq!(db.store.apply(insert).await.unwrap(), Applied::Done);
+        let types = db.texts("SELECT typeof(a) || typeof(b) || typeof(c) FROM t").await;
+        assert_eq!(types, ["integerrealinteger"]);
     }
 }

@@ -152,7 +152,11 @@ impl Lane {
                 Applied::Done => self.is_reported = false,
                 Applied::Failed(error) if ran.is_mistake && !self.is_reported => {
                     self.is_reported = true;
-                    tracing::warn!(handler.name = &*self.handler, error, "the handler's statement cannot work");
+                    tracing::warn!(
+                        handler.name = &*self.handler,
+                        error,
+                        "the handler's statement cannot work"
+                    );
                 }
                 _ => {}
             }
@@ -164,7 +168,11 @@ impl Lane {
 async fn answers(link: &mut Link, effects: &[Effect]) -> Vec<Result<Ran, StoreError>> {
     match apply(link, effects).await {
         Ok(results) => results.into_iter().map(Ok).collect(),
-        Err(Lost { fault: Fault::Connection, error, .. }) => effects.iter().map(|_| Err(error.clone())).collect(),
+        Err(Lost {
+            fault: Fault::Connection,
+            error,
+            ..
+        }) => effects.iter().map(|_| Err(error.clone())).collect(),
         // One ended the transaction of all (a deadlock, a deferred constraint): each by itself.
         Err(_) => vec![alone(link, &effects[0]).await],
     }
@@ -174,8 +182,14 @@ async fn alone(link: &mut Link, effect: &Effect) -> Result<Ran, StoreError> {
     for _ in 0..TRIES {
         match apply(link, std::slice::from_ref(effect)).await {
             Ok(mut results) => return Ok(results.pop().unwrap_or_else(Ran::stale)),
-            Err(Lost { fault: Fault::Again, .. }) => {}
-            Err(Lost { fault: Fault::Connection, error, .. }) => return Err(error),
+            Err(Lost {
+                fault: Fault::Again, ..
+            }) => {}
+            Err(Lost {
+                fault: Fault::Connection,
+                error,
+                ..
+            }) => return Err(error),
             Err(lost) => {
                 return Ok(Ran {
                     applied: Applied::Failed(lost.why),

@@ -26,8 +26,8 @@ use self::{
 };
 use super::{
     Accepted, Admin, Applied, AttemptLimit, ClaimRequest, Discarded, Effect, EventDetail, EventFilter, Handoff, Inbox,
-    Lease, Options, Page, Prepared, PurgePolicy, Purged, Queue, Reprocess, ReprocessScope, Reprocessed, Stats, Store, StoreError,
-    StoreFuture, Swept, Who,
+    Lease, Options, Page, Prepared, PurgePolicy, Purged, Queue, Reprocess, ReprocessScope, Reprocessed, Stats, Store,
+    StoreError, StoreFuture, Swept, Who,
     batch::{HandoffSlot, Pending, validate},
     budget::Budget,
     cache::Cached,

@@ -213,9 +213,9 @@ async fn settle(db: &mut PgConnection, settles: &[Kept], skip_locked: bool) -> s
     if skip_locked && !rest.is_empty() {
         let held = holding(db, &rest).await?;
         for ((settle, _), is_locked) in settles.iter().zip(&mut is_locked) {
-            *is_locked = held
-                .iter()
-                .any(|(event, handler, token)| (*event, &**handler, *token) == (settle.event_id, &*settle.handler, settle.token));
+            *is_locked = held.iter().any(|(event, handler, token)| {
+                (*event, &**handler, *token) == (settle.event_id, &*settle.handler, settle.token)
+            });
         }
         return Ok(Rest {
             stale: rest.len().saturating_sub(held.len()) as u64,

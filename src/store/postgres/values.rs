@@ -76,7 +76,9 @@ fn encode(ty: &str, value: &SqlValue) -> Option<Vec<u8>> {
         "FLOAT8" => float(value)?.to_be_bytes().to_vec(),
         "NUMERIC" => numeric(value)?,
         "UUID" => Uuid::parse_str(trimmed(value)?).ok()?.as_bytes().to_vec(),
-        "TIMESTAMPTZ" | "TIMESTAMP" => (instant(trimmed(value)?)?.as_microsecond() - EPOCH).to_be_bytes().to_vec(),
+        "TIMESTAMPTZ" | "TIMESTAMP" => (instant(trimmed(value)?)?.as_microsecond() - EPOCH)
+            .to_be_bytes()
+            .to_vec(),
         "DATE" => {
             let days = (instant(trimmed(value)?)?.as_microsecond() - EPOCH).div_euclid(DAY);
             i32::try_from(days).ok()?.to_be_bytes().to_vec()

@@ -127,7 +127,11 @@ fn apply(db: &Connection, deadline: &Deadline, checked: &mut Checked, wait: &Wai
         Err(error) => {
             let why = message(&error, limit);
             if is_mistake(&error) && checked.reported.insert(Arc::clone(&claim.handler)) {
-                tracing::warn!(handler.name = &*claim.handler, error = why, "the handler's statement cannot work");
+                tracing::warn!(
+                    handler.name = &*claim.handler,
+                    error = why,
+                    "the handler's statement cannot work"
+                );
             }
             Ok(Applied::Failed(why))
         }
@@ -141,7 +145,11 @@ pub(super) fn prepare(db: &Connection, statement: &str, params: usize) -> Prepar
         // Tables, columns and functions may come; all else is the statement as it is written.
         let is_absent = why.starts_with("no such ") || why.contains(" has no column ");
         let is_wrong = is_mistake(&error) && !is_absent;
-        return if is_wrong { Prepared::Wrong(why) } else { Prepared::Doubtful(why) };
+        return if is_wrong {
+            Prepared::Wrong(why)
+        } else {
+            Prepared::Doubtful(why)
+        };
     }
     match db.prepare(statement) {
         Ok(prepared) => wrong_count(prepared.parameter_count(), params).map_or(Prepared::Fine, Prepared::Wrong),

@@ -25,8 +25,8 @@ use tokio_util::sync::CancellationToken;
 use self::writer::Message;
 use super::{
     Accepted, Admin, Applied, AttemptLimit, ClaimRequest, Discarded, Effect, EventDetail, EventFilter, Handoff, Inbox,
-    Lease, Options, Page, Prepared, PurgePolicy, Purged, Queue, Reprocess, ReprocessScope, Reprocessed, Stats, Store, StoreError,
-    StoreFuture, Swept, Who,
+    Lease, Options, Page, Prepared, PurgePolicy, Purged, Queue, Reprocess, ReprocessScope, Reprocessed, Stats, Store,
+    StoreError, StoreFuture, Swept, Who,
     batch::{HandoffSlot, Pending, validate},
     budget::Budget,
     cache::Cached,
@@ -145,7 +145,9 @@ impl Queue for SqliteStore {
         let (reply, answer) = oneshot::channel();
         let gone = CancellationToken::new();
         let waits = gone.clone().drop_guard();
-        let sent = self.writer.send(Message::Apply(effects::Waiting { effect, reply, gone }));
+        let sent = self
+            .writer
+            .send(Message::Apply(effects::Waiting { effect, reply, gone }));
         Box::pin(async move {
             let _waits = waits;
             sent.map_err(|_| StoreError::Closed)?;
