@@ -28,7 +28,7 @@ pub async fn look(config: &Config, store: &dyn Store, routes: &[Route]) -> Resul
         let index = config.handlers.iter().position(|spec| spec.name == *route.name);
         let problem = |key: &str, why: String| {
             let path = index.map_or_else(|| "handler".to_owned(), |index| format!("handler[{index}].{key}"));
-            config.problem(&path, why)
+            config.problem(&path, format!("handler `{}`: {why}", route.name))
         };
         match store.prepare(&action.statement, action.count).await? {
             Prepared::Fine => {}
