@@ -127,6 +127,7 @@ fn event(n: usize) -> NewEvent {
 fn route(kind: Kind, calls: Arc<AtomicUsize>) -> Route {
     let action = if kind == Kind::Sql {
         Action::InStore(SqlAction {
+            count: 0,
             statement: "select 1".into(),
             params: Box::new(move |_| {
                 calls.fetch_add(1, Relaxed);

@@ -4,6 +4,7 @@
 mod keys;
 mod overrides;
 mod plan;
+mod statements;
 
 use std::{net::SocketAddr, os::unix::fs::OpenOptionsExt as _, str::FromStr as _, sync::Arc, time::Duration};
 
@@ -24,6 +25,7 @@ use crate::{
 
 pub use plan::{DEFAULT_HANDLER, FIRST_PROVIDER, Plan, plan, registry};
 pub(crate) use plan::{provider_problem, provider_warnings};
+pub use statements::{Findings, look};
 
 /// Which parts run in this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -82,6 +84,7 @@ pub async fn start(
         .await
         .with_context(|| format!("cannot open the store {shown}"))?;
 
+    statements::refuse(config, &*store, &plan.routes).await?;
     let handlers = plan.routes.iter().map(|route| Arc::clone(&route.name)).collect();
     let worker = (start.role != Role::Ingest).then(|| {
         let settings = worker::Settings {

@@ -1,26 +1,33 @@
-//! `cerca check`: validates everything that a start would, without opening the store or a port.
+//! `cerca check`: validates everything that a start would, without a port. The store is opened only where statements run
+//! in it and it is there already; nothing in it is changed.
 
-use std::process::ExitCode;
+use std::{path::Path, process::ExitCode};
 
 use comfy_table::Color;
+use secrecy::ExposeSecret as _;
 use serde_json::json;
 
 use super::{
-    context::Context,
+    context::{Context, sqlite_path},
     output::{code, table},
 };
 use crate::{
     app::{self, Plan},
     config::{Config, ConfigError, Environment, Problem, Secrets},
+    handlers::Action,
 };
 
-pub(super) fn run(context: &Context) -> anyhow::Result<ExitCode> {
+pub(super) async fn run(context: &Context) -> anyhow::Result<ExitCode> {
     let out = context.out;
     let path = context.global.config.as_deref();
     let checked = Config::load(path, &Environment::of_process(), Secrets::Fetch).and_then(|config| {
         let plan = app::plan(&config, context.global.adapters.as_deref())?;
         Ok((config, plan))
     });
+    let checked = match checked {
+        Ok((config, plan)) => with_statements(context, config, plan).await,
+        Err(error) => Err(error),
+    };
     match checked {
         Err(ConfigError(problems)) => {
             for problem in &problems {
@@ -35,6 +42,30 @@ pub(super) fn run(context: &Context) -> anyhow::Result<ExitCode> {
         Ok((config, plan)) if out.json => as_json(context, &config, &plan),
         Ok((config, plan)) => as_text(context, &config, &plan),
     }
+}
+
+/// Adds what the store says of the statements that run in it.
+async fn with_statements(context: &Context, config: Config, mut plan: Plan) -> Result<(Config, Plan), ConfigError> {
+    let is_any = plan.routes.iter().any(|r| matches!(r.action, Action::InStore(_)));
+    let is_there = sqlite_path(config.store.url.expose_secret()).is_none_or(|path| Path::new(path).exists());
+    if !is_any || !is_there {
+        return Ok((config, plan));
+    }
+    let looked = async {
+        let store = context.store(&config).await?;
+        let findings = app::look(&config, &*store, &plan.routes).await;
+        store.close().await;
+        anyhow::Ok(findings?)
+    };
+    match looked.await {
+        Ok(findings) if findings.problems.is_empty() => plan.warnings.extend(findings.warnings),
+        Ok(findings) => return Err(ConfigError(findings.problems)),
+        Err(error) => {
+            let why = format!("the statements of handlers were not looked at: {error:#}");
+            plan.warnings.push(config.problem("store.url", why));
+        }
+    }
+    Ok((config, plan))
 }
 
 fn as_json(context: &Context, config: &Config, plan: &Plan) -> anyhow::Result<ExitCode> {

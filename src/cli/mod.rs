@@ -101,7 +101,7 @@ async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Serve(command) => command.run(&context).await,
         Command::Demo(command) => command.run(&context).await,
         Command::Init(command) => command.run(&context),
-        Command::Check => check::run(&context),
+        Command::Check => check::run(&context).await,
         Command::Migrate => migrate::run(&context).await,
         Command::Providers(command) => command.run(&context),
         Command::Trigger(command) => command.run(&context).await,

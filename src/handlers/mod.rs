@@ -62,6 +62,8 @@ pub enum Action {
 /// The statement of a sql handler with the expressions that give its parameters.
 pub struct SqlAction {
     pub statement: Arc<str>,
+    /// How many parameters it is given.
+    pub count: usize,
     /// Reads the parameters from an event; an unreadable one is a failed attempt.
     pub params: Box<ReadParams>,
 }

@@ -70,7 +70,7 @@ impl Params {
         })
     }
 
-    /// A number that fits is an integer, one with a fraction or exponent a float, any other its exact digits as text.
+    /// A number that fits is an integer, any other keeps its exact digits.
     /// A string is text, an object or array its exact JSON as text; what is absent or null is null.
     ///
     /// # Errors
@@ -108,6 +108,10 @@ impl Params {
                 Source::Normalized(field) => Ok(field.read(normalized.as_ref())),
             })
             .collect()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.sources.len()
     }
 
     /// The JSON of the event: its bytes, or the form field that carries it.
@@ -184,10 +188,7 @@ fn json_value(text: &[u8]) -> Result<SqlValue, Failure> {
     let number = matches!(text, [b'-' | b'0'..=b'9', ..]);
     Ok(match value.parse() {
         Ok(int) if number => SqlValue::Int(int),
-        _ if number && value.contains(['.', 'e', 'E']) => match value.parse::<f64>() {
-            Ok(float) if float.is_finite() => SqlValue::Float(float),
-            _ => SqlValue::Text(value),
-        },
+        _ if number => SqlValue::Number(value),
         _ => SqlValue::Text(value),
     })
 }
@@ -207,13 +208,15 @@ mod tests {
     #[test]
     fn json_values_become_sql_values_without_loss() {
         let text = |t: &str| SqlValue::Text(t.into());
+        let digits = |t: &str| SqlValue::Number(t.into());
         for (json, expected) in [
             ("12", SqlValue::Int(12)),
             ("-9223372036854775808", SqlValue::Int(i64::MIN)),
-            ("9223372036854775808", text("9223372036854775808")),
-            ("1.5", SqlValue::Float(1.5)),
-            ("1e2", SqlValue::Float(100.0)),
-            ("1e999", text("1e999")),
+            ("9223372036854775808", digits("9223372036854775808")),
+            ("1.5", digits("1.5")),
+            ("1.0", digits("1.0")),
+            ("1e2", digits("1e2")),
+            ("1e999", digits("1e999")),
             ("true", SqlValue::Bool(true)),
             ("null", SqlValue::Null),
             (r#""12""#, text("12")),

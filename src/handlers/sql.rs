@@ -25,6 +25,7 @@ const CONNECT: Duration = Duration::from_secs(10);
 pub(super) fn in_store(statement: &str, params: Params) -> SqlAction {
     SqlAction {
         statement: statement.into(),
+        count: params.len(),
         params: Box::new(move |claim| params.read(claim)),
     }
 }
@@ -86,7 +87,10 @@ impl Handler for InPostgres {
                     SqlValue::Null => query.bind(Untyped),
                     SqlValue::Bool(v) => query.bind(v),
                     SqlValue::Int(v) => query.bind(v),
-                    SqlValue::Float(v) => query.bind(v),
+                    SqlValue::Number(text) => match float(&text) {
+                        Some(v) => query.bind(v),
+                        None => query.bind(text),
+                    },
                     SqlValue::Text(v) => query.bind(v),
                     SqlValue::Bytes(v) => query.bind(v.to_vec()),
                 };
@@ -120,7 +124,10 @@ impl Handler for InSqlite {
                     SqlValue::Null => query.bind(None::<i64>),
                     SqlValue::Bool(v) => query.bind(v),
                     SqlValue::Int(v) => query.bind(v),
-                    SqlValue::Float(v) => query.bind(v),
+                    SqlValue::Number(text) => match float(&text) {
+                        Some(v) => query.bind(v),
+                        None => query.bind(text),
+                    },
                     SqlValue::Text(v) => query.bind(v),
                     SqlValue::Bytes(v) => query.bind(v.to_vec()),
                 };
@@ -128,6 +135,12 @@ impl Handler for InSqlite {
             query.execute(pool).await.map(drop).map_err(|e| failure(&e))
         })
     }
+}
+
+/// A number with a fraction or an exponent, where that is what a double can hold; a large integer stays text.
+fn float(number: &str) -> Option<f64> {
+    let value = number.parse::<f64>().ok()?;
+    (number.contains(['.', 'e', 'E']) && value.is_finite()).then_some(value)
 }
 
 /// A null whose type PostgreSQL works out, as it does for the word `null`. A null of type text would not fit a number's

@@ -7,7 +7,7 @@
 use std::{
     borrow::Cow,
     panic::{AssertUnwindSafe, catch_unwind},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use actix_web::{
@@ -18,6 +18,7 @@ use actix_web::{
 use jiff::Timestamp;
 use percent_encoding::percent_decode_str;
 use sha2::{Digest as _, Sha256};
+use tokio::time::timeout;
 
 use crate::{
     domain::{HeaderList, NewEvent, RawRequest},
@@ -36,6 +37,10 @@ use super::{
 
 /// What the URL of a provider takes: GET and HEAD are for the handshakes of some senders.
 const METHODS: &str = "POST, GET, HEAD";
+
+/// How long to wait for the commit. Several senders give up after 3 to 5 s and then learn nothing; the others hear here
+/// that they are to come back.
+const ACCEPT: Duration = Duration::from_secs(5);
 
 /// The route of every method on `/webhooks/{provider}`, with or without a trailing slash.
 pub(super) async fn receive(request: HttpRequest, mut payload: web::Payload, state: web::Data<State>) -> HttpResponse {
@@ -241,7 +246,12 @@ async fn store(events: Vec<NewEvent>, state: &State, endpoint: &Endpoint) -> Res
         return Ok(acknowledge(endpoint));
     }
     let routed: Vec<bool> = events.iter().map(|event| !event.routes.is_empty()).collect();
-    let accepted = state.store.accept(events).await?;
+    let Ok(accepted) = timeout(ACCEPT, state.store.accept(events)).await else {
+        // It may be stored all the same; the sender's next try is then a duplicate.
+        let problem = Problem::unavailable("the store is slow; send it again");
+        return Err(Refusal::new("slow", problem));
+    };
+    let accepted = accepted?;
     let mut conflict = false;
     for (one, routed) in accepted.iter().zip(routed) {
         match one {

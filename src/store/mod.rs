@@ -27,8 +27,8 @@ use crate::domain::{Claim, NewEvent, Settle};
 pub use options::{Options, open};
 pub use types::{
     Accepted, Applied, AttemptLimit, ClaimRequest, Discarded, Effect, EventDetail, EventFilter, EventRow, HandlerStats,
-    Lease, Page, PurgePolicy, Purged, Received, Reprocess, ReprocessScope, Reprocessed, SqlValue, Stats, StoreError,
-    Swept, Who,
+    Lease, Page, Prepared, PurgePolicy, Purged, Received, Reprocess, ReprocessScope, Reprocessed, SqlValue, Stats,
+    StoreError, Swept, Who,
 };
 
 pub type StoreFuture<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
@@ -84,6 +84,8 @@ pub trait Queue: Send + Sync {
     fn flush(&self) -> StoreFuture<'_, ()>;
 
     /// Runs a statement and settles its delivery as done in one transaction, fenced by the claim's token (exactly once).
+    /// Effects of one handler wait for each other, and for no others (PostgreSQL). The answer always comes, and once it is
+    /// there nothing of the effect runs any more. Dropping the future ends a statement that runs and forgets one that waits.
     fn apply(&self, effect: Effect) -> StoreFuture<'_, Applied>;
 
     /// Extends leases; answers, in order, which claims still hold.
@@ -119,6 +121,9 @@ pub trait Admin: Send + Sync {
     ) -> StoreFuture<'a, Option<Discarded>>;
 
     fn stats(&self) -> StoreFuture<'_, Stats>;
+
+    /// Looks at the statement of a sql handler that gives it this many parameters; nothing runs.
+    fn prepare<'a>(&'a self, statement: &'a str, params: usize) -> StoreFuture<'a, Prepared>;
 
     /// Removes what is older than the policy says, one bounded batch; repeat until `Purged::more` is false.
     fn purge(&self, policy: PurgePolicy, dry_run: bool) -> StoreFuture<'_, Purged>;

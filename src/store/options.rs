@@ -22,7 +22,7 @@ pub struct Options {
     /// Ingest flushes in flight (PostgreSQL). Two hide the network and the log flush behind each other; on one or two
     /// cores one is better, because its batches are larger (a third less of PostgreSQL's time for each event).
     pub flushes: usize,
-    /// How long one statement may take, that of a sql handler included.
+    /// How long one statement of ours may take; a sql handler has a limit of its own.
     pub statement_timeout: Duration,
 }
 

@@ -1,5 +1,9 @@
 //! What a sql handler's statement may not be. The engines check that it is a single one.
 
+use std::time::Duration;
+
+use crate::units::format_duration;
+
 /// First words of statements that end or change the transaction, or reach past it.
 const CONTROL: [&str; 21] = [
     "abort",
@@ -40,6 +44,17 @@ pub(super) fn refuse_control(statement: &str) -> Result<(), &'static str> {
         }
     }
     Ok(())
+}
+
+/// What is wrong with the number of parameters, if anything is.
+pub(super) fn wrong_count(wants: usize, has: usize) -> Option<String> {
+    let plural = if wants == 1 { "" } else { "s" };
+    (wants != has).then(|| format!("the statement has {wants} parameter{plural} and the handler gives {has}"))
+}
+
+/// The failure of a statement that ran out of time.
+pub(super) fn took_longer(limit: Duration) -> String {
+    format!("the statement took longer than {}", format_duration(limit))
 }
 
 /// What follows comments, white space and semicolons.

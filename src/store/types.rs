@@ -70,7 +70,8 @@ pub enum SqlValue {
     Null,
     Bool(bool),
     Int(i64),
-    Float(f64),
+    /// Any other JSON number, in the exact digits that were sent.
+    Number(String),
     Text(String),
     Bytes(bytes::Bytes),
 }
@@ -82,6 +83,18 @@ pub struct Effect {
     pub statement: Arc<str>,
     pub params: Vec<SqlValue>,
     pub started_at: Timestamp,
+    /// How long the statement may run; the store ends it and says so. SQLite takes less where this is more than 5 s.
+    pub limit: Duration,
+}
+
+/// What the database says of a statement before it runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Prepared {
+    Fine,
+    /// Could work later, such as when its table is there.
+    Doubtful(String),
+    /// Can never work as it is written.
+    Wrong(String),
 }
 
 /// What became of an [`Effect`].

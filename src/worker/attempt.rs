@@ -108,15 +108,16 @@ async fn in_store(
         statement: action.statement.clone(),
         params,
         started_at,
+        limit,
     };
-    match timeout(limit, shared.store.apply(effect)).await {
-        Ok(Ok(Applied::Done)) => Verdict::Applied,
-        Ok(Ok(Applied::Stale)) => Verdict::Stale,
-        Ok(Ok(Applied::Failed(error)) | Err(StoreError::Refused(error))) => Verdict::Failed(Failure::Retry(error)),
-        Ok(Err(error @ StoreError::Full)) => Verdict::Failed(Failure::Retry(error.to_string())),
-        Ok(Err(StoreError::Unavailable(_) | StoreError::Closed)) => Verdict::Unknown,
-        // Safe although the store may still commit the effect: both carry the token, and the first to commit ends it.
-        Err(_) => Verdict::Failed(timed_out(limit)),
+    // No timer here: the store keeps the limit, and answers when nothing of the effect runs any more. A settle before
+    // that would wait for the rows that the effect holds.
+    match shared.store.apply(effect).await {
+        Ok(Applied::Done) => Verdict::Applied,
+        Ok(Applied::Stale) => Verdict::Stale,
+        Ok(Applied::Failed(error)) | Err(StoreError::Refused(error)) => Verdict::Failed(Failure::Retry(error)),
+        Err(error @ StoreError::Full) => Verdict::Failed(Failure::Retry(error.to_string())),
+        Err(StoreError::Unavailable(_) | StoreError::Closed) => Verdict::Unknown,
     }
 }
 
@@ -146,11 +147,12 @@ fn report(lane: &Lane, claim: &Claim, outcome: &Outcome) {
         Outcome::Done => lane.metrics.done.increment(1),
         Outcome::Released => lane.metrics.released.increment(1),
         Outcome::Retry { .. } => lane.metrics.retry.increment(1),
-        Outcome::Dead { error } => {
+        Outcome::Dead { .. } => {
             lane.metrics.dead.increment(1);
+            // Without the error: what a target answers may hold what it was sent. The history has it.
             tracing::warn!(
                 handler.name = %claim.handler, event.id = claim.event.id, provider.name = %claim.event.provider,
-                delivery.attempt = claim.attempt, error, "a delivery is dead",
+                delivery.attempt = claim.attempt, outcome = "dead", "a delivery is dead; its history says why",
             );
         }
     }

@@ -15,5 +15,6 @@ mod outage;
 mod refuse;
 mod retry;
 mod senders;
+mod slow;
 mod support;
 mod vectors;

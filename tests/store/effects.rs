@@ -1,11 +1,14 @@
 //! Effects in the store's own database: exactly once.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use bytes::Bytes;
 use cerca::{
     domain::{Claim, Outcome},
-    store::{Applied, Effect, Options, SqlValue},
+    store::{Applied, Effect, Lease, Prepared, SqlValue},
 };
 use futures_util::future::join_all;
 use jiff::Timestamp;
@@ -18,12 +21,19 @@ on_both!(
     a_failing_statement_changes_nothing_and_spares_the_others,
     a_released_or_settled_delivery_is_not_applied,
     values_arrive_as_the_column_wants_them,
+    a_runaway_statement_is_stopped_at_its_limit,
+    slow_effects_let_the_rest_of_the_store_go_on,
+    the_claim_of_a_running_effect_is_renewed,
+    an_effect_that_nobody_waits_for_is_ended,
+    a_closed_store_does_not_wait_for_a_slow_effect,
+    statements_are_looked_at_before_they_run,
+    errors_say_what_the_database_says,
     control_of_the_transaction_is_refused,
 );
 
 const INSERT: &str = "INSERT INTO payments (id, cents) VALUES ($1, $2)";
 
-async fn prepared(mut ids: Vec<String>, db: &Db) -> Vec<Claim> {
+pub(crate) async fn prepared(mut ids: Vec<String>, db: &Db) -> Vec<Claim> {
     db.sql("CREATE TABLE payments (id text NOT NULL, cents bigint CHECK (cents >= 0))")
         .await;
     ids.dedup();
@@ -34,12 +44,20 @@ async fn prepared(mut ids: Vec<String>, db: &Db) -> Vec<Claim> {
     db.claim("sql", 1000).await
 }
 
-fn effect(claim: &Claim, statement: &str, params: Vec<SqlValue>) -> Effect {
+pub(crate) fn effect(claim: &Claim, statement: &str, params: Vec<SqlValue>) -> Effect {
     Effect {
         claim: claim.clone(),
         statement: Arc::from(statement),
         params,
         started_at: Timestamp::now(),
+        limit: Duration::from_secs(10),
+    }
+}
+
+fn within(effect: Effect, millis: u64) -> Effect {
+    Effect {
+        limit: Duration::from_millis(millis),
+        ..effect
     }
 }
 
@@ -121,7 +139,12 @@ async fn values_arrive_as_the_column_wants_them(db: Db) {
     let statement = "INSERT INTO kinds (a, b, c, d) VALUES ($1, $2, $3, $4)";
     let text = |t: &str| SqlValue::Text(t.to_owned());
     let rows = [
-        vec![SqlValue::Int(1), text("x"), SqlValue::Float(1.5), SqlValue::Int(2)],
+        vec![
+            SqlValue::Int(1),
+            text("x"),
+            SqlValue::Number("1.5".into()),
+            SqlValue::Int(2),
+        ],
         vec![text("42"), SqlValue::Int(7), SqlValue::Int(3), text("9")],
         vec![SqlValue::Null, SqlValue::Null, SqlValue::Null, SqlValue::Null],
     ];
@@ -140,7 +163,7 @@ async fn values_arrive_as_the_column_wants_them(db: Db) {
     if db.is_postgres() {
         db.sql("CREATE TABLE odd (a bytea, b jsonb, c boolean, d numeric, e timestamptz)")
             .await;
-        let statement = "INSERT INTO odd VALUES ($1, $2, $3, $4::text::numeric, $5::text::timestamptz)";
+        let statement = "INSERT INTO odd VALUES ($1, $2, $3, $4, $5)";
         let params = vec![
             SqlValue::Bytes(Bytes::from_static(b"\0\xff")),
             text(r#"{"a":1}"#),
@@ -183,48 +206,161 @@ async fn control_of_the_transaction_is_refused(db: Db) {
     assert_eq!(db.store.apply(pay(&claims[0], 1)).await.unwrap(), Applied::Done);
 }
 
-async fn a_runaway_statement_is_stopped(db: Db) {
+const ENDLESS: &str = "INSERT INTO payments (id, cents)
+                       WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n)
+                       SELECT 'x', count(*) FROM n";
+
+fn endless(claim: &Claim, millis: u64) -> Effect {
+    within(effect(claim, ENDLESS, Vec::new()), millis)
+}
+
+async fn a_runaway_statement_is_stopped_at_its_limit(db: Db) {
     let claims = prepared((0..3).map(|n| format!("e{n}")).collect(), &db).await;
-    let endless = "INSERT INTO payments (id, cents)
-                   WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n)
-                   SELECT 'x', count(*) FROM n";
     let (a, b, c, d) = futures_util::join!(
         db.store.apply(pay(&claims[0], 1)),
-        db.store.apply(effect(&claims[1], endless, Vec::new())),
+        db.store.apply(endless(&claims[1], 700)),
         db.store.apply(pay(&claims[2], 1)),
         db.store.accept(vec![event("beside", "")]),
     );
     assert_eq!(a.unwrap(), Applied::Done);
-    assert!(matches!(b.unwrap(), Applied::Failed(_)));
+    let late = Applied::Failed("the statement took longer than 700ms".to_owned());
+    assert_eq!(b.unwrap(), late);
     assert_eq!(c.unwrap(), Applied::Done);
     d.unwrap();
     assert_eq!(db.number("SELECT count(*) FROM payments").await, 2);
-    assert_eq!(
-        db.number("SELECT count(*) FROM deliveries WHERE state = 'claimed'")
-            .await,
-        1
-    );
+    let claimed = "SELECT count(*) FROM deliveries WHERE state = 'claimed'";
+    assert_eq!(db.number(claimed).await, 1);
 }
 
-mod a_runaway_statement_is_stopped {
-    use super::*;
+async fn slow_effects_let_the_rest_of_the_store_go_on(db: Db) {
+    prepared(Vec::new(), &db).await;
+    let events = (0..6).map(|n| event(&format!("e{n}"), "slow,quick")).collect();
+    db.store.accept(events).await.unwrap();
+    let (slow, quick) = (db.claim("slow", 10).await, db.claim("quick", 10).await);
+    let stuck = join_all(slow.iter().map(|claim| db.store.apply(endless(claim, 600))));
+    let others = async {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        let mut longest = Duration::ZERO;
+        for (n, claim) in quick.iter().enumerate() {
+            let start = Instant::now();
+            db.store.accept(vec![event(&format!("new{n}"), "")]).await.unwrap();
+            longest = longest.max(start.elapsed());
+            if db.is_postgres() {
+                assert_eq!(db.store.apply(pay(claim, 1)).await.unwrap(), Applied::Done);
+                longest = longest.max(start.elapsed());
+            }
+        }
+        longest
+    };
+    let (stuck, longest) = futures_util::join!(stuck, others);
+    for applied in stuck {
+        assert!(matches!(applied.unwrap(), Applied::Failed(_)));
+    }
+    // On SQLite one statement holds the writer, but not two in a row.
+    let bound = if db.is_postgres() { 500 } else { 1_100 };
+    assert!(longest < Duration::from_millis(bound), "{longest:?}");
+}
 
-    fn short() -> Options {
-        Options {
-            statement_timeout: Duration::from_millis(700),
-            ..Options::default()
+async fn the_claim_of_a_running_effect_is_renewed(db: Db) {
+    let claims = prepared(vec!["e1".to_owned(), "e2".to_owned()], &db).await;
+    let leases: Vec<Lease> = claims
+        .iter()
+        .map(|claim| Lease {
+            event_id: claim.event.id,
+            handler: Arc::clone(&claim.handler),
+            token: claim.token,
+        })
+        .collect();
+    let mut lost = leases[1].clone();
+    lost.token ^= 1;
+    let renewals = async {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        let start = Instant::now();
+        let all = [leases, vec![lost]].concat();
+        let holds = db.store.renew(all, Duration::from_secs(30)).await.unwrap();
+        (holds, start.elapsed())
+    };
+    let (_, (holds, took)) = futures_util::join!(db.store.apply(endless(&claims[0], 1_500)), renewals);
+    assert_eq!(holds, [true, true, false]);
+    if db.is_postgres() {
+        assert!(took < Duration::from_millis(500), "{took:?}");
+    }
+}
+
+/// What a shutdown does to an attempt that it cuts off: its settle gets through, and those beside it at once.
+async fn an_effect_that_nobody_waits_for_is_ended(db: Db) {
+    let claims = prepared(vec!["e1".to_owned(), "e2".to_owned()], &db).await;
+    let dropped = tokio::time::timeout(Duration::from_millis(300), db.store.apply(endless(&claims[0], 60_000)));
+    assert!(dropped.await.is_err());
+    let again = || Outcome::Retry {
+        after: Duration::ZERO,
+        error: "cut off".to_owned(),
+    };
+    let start = Instant::now();
+    db.store.settle(crate::support::settle(&claims[0], again())).await;
+    db.settle(&claims[1], again()).await;
+    assert!(start.elapsed() < Duration::from_secs(3), "{:?}", start.elapsed());
+    let ready = "SELECT count(*) FROM deliveries WHERE state = 'ready'";
+    assert_eq!(db.number(ready).await, 2);
+    assert_eq!(db.number("SELECT count(*) FROM payments").await, 0);
+}
+
+async fn a_closed_store_does_not_wait_for_a_slow_effect(db: Db) {
+    let claims = prepared((0..4).map(|n| format!("e{n}")).collect(), &db).await;
+    let dropped = tokio::time::timeout(
+        Duration::from_millis(300),
+        join_all(claims.iter().map(|claim| db.store.apply(endless(claim, 60_000)))),
+    );
+    assert!(dropped.await.is_err());
+    let start = Instant::now();
+    db.store.close().await;
+    assert!(start.elapsed() < Duration::from_secs(3), "{:?}", start.elapsed());
+}
+
+async fn statements_are_looked_at_before_they_run(db: Db) {
+    prepared(Vec::new(), &db).await;
+    let look = async |statement: &str, params| db.store.prepare(statement, params).await.unwrap();
+    assert_eq!(look(INSERT, 2).await, Prepared::Fine);
+    let wrong = [
+        (INSERT, 1, "the statement has 2 parameters and the handler gives 1"),
+        ("INSERT INTO payments (id) VALUES ($1", 1, ""),
+        ("SELECT 1; SELECT 2", 0, ""),
+        ("COMMIT", 0, "control"),
+        (" -- nothing", 0, "empty"),
+    ];
+    for (statement, params, expected) in wrong {
+        match look(statement, params).await {
+            Prepared::Wrong(why) => assert!(why.contains(expected) && !why.contains("at line"), "{statement}: {why}"),
+            other => panic!("{statement}: {other:?}"),
         }
     }
-
-    #[tokio::test]
-    async fn sqlite() {
-        a_runaway_statement_is_stopped(Db::sqlite_with(short()).await).await;
+    for doubtful in [
+        "INSERT INTO nowhere VALUES (1)",
+        "INSERT INTO payments (nothing) VALUES (1)",
+    ] {
+        let looked = look(doubtful, 0).await;
+        assert!(matches!(looked, Prepared::Doubtful(_)), "{doubtful}: {looked:?}");
     }
+    assert_eq!(db.number("SELECT count(*) FROM payments").await, 0);
+}
 
-    #[tokio::test]
-    async fn postgres() {
-        if let Some(db) = Db::postgres_with(short()).await {
-            a_runaway_statement_is_stopped(db).await;
-        }
+async fn errors_say_what_the_database_says(db: Db) {
+    let claim = prepared(vec!["e1".to_owned()], &db).await.remove(0);
+    let Applied::Failed(why) = db.store.apply(pay(&claim, -1)).await.unwrap() else {
+        panic!("the check was passed");
+    };
+    assert!(!why.contains("at line"), "{why}");
+    if db.is_postgres() {
+        assert!(why.contains("23514") && why.contains("payments_cents_check"), "{why}");
+        // Judged at the end of the transaction, and still the statement's own failure.
+        db.sql("CREATE TABLE late (id int UNIQUE DEFERRABLE INITIALLY DEFERRED)")
+            .await;
+        let twice = effect(&claim, "INSERT INTO late VALUES (1), (1)", Vec::new());
+        let applied = db.store.apply(twice).await.unwrap();
+        assert!(
+            matches!(&applied, Applied::Failed(why) if why.contains("23505")),
+            "{applied:?}"
+        );
     }
+    assert_eq!(db.store.apply(pay(&claim, 1)).await.unwrap(), Applied::Done);
 }

@@ -17,3 +17,4 @@ mod people;
 mod queue;
 mod retention;
 mod speed;
+mod values;

@@ -368,6 +368,20 @@ async fn an_event_is_stored_though_its_sender_goes_away() {
 }
 
 #[tokio::test]
+async fn a_slow_store_is_an_answer_within_seconds() {
+    let servers = serve();
+    servers.store.stalled.store(true, Ordering::SeqCst);
+    let start = std::time::Instant::now();
+    let reply = send(servers.public, webhook("acme", r#"{"id":1}"#)).await;
+    assert_eq!(reply.status, 503);
+    assert!(reply.header("retry-after").is_some());
+    assert!(start.elapsed() < Duration::from_secs(8));
+    servers.store.stalled.store(false, Ordering::SeqCst);
+    assert_eq!(send(servers.public, webhook("acme", r#"{"id":1}"#)).await.status, 200);
+    assert_eq!(servers.store.stored().len(), 1);
+}
+
+#[tokio::test]
 async fn a_connection_survives_a_refusal_whose_body_was_read() {
     let servers = serve();
     let mut client = Client::connect(servers.public).await;

@@ -170,6 +170,10 @@ impl Admin for MemoryStore {
         Box::pin(async move { Ok(found) })
     }
 
+    fn prepare<'a>(&'a self, _: &'a str, _: usize) -> StoreFuture<'a, Prepared> {
+        Box::pin(async { Ok(Prepared::Fine) })
+    }
+
     fn stats(&self) -> StoreFuture<'_, Stats> {
         Box::pin(async {
             self.check()?;

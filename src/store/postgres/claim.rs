@@ -62,19 +62,32 @@ pub(super) async fn claim(db: &mut PgConnection, request: &ClaimRequest) -> sqlx
     Ok(claims)
 }
 
+/// A row that an effect's transaction holds is left as it is: its claim holds, nobody can end it meanwhile, and its
+/// lease is extended the next time.
 pub(super) async fn renew(db: &mut PgConnection, leases: &[Lease], lease: Duration) -> sqlx::Result<Vec<bool>> {
     let held: Vec<i64> = sqlx::query_scalar(
         "WITH held AS MATERIALIZED (
-             SELECT l.nth, l.token, d.place
+             SELECT l.*
              FROM unnest($1::bigint[], $2::text[], $3::bigint[]) WITH ORDINALITY AS l (event_id, handler, token, nth)
              CROSS JOIN LATERAL (
-                 SELECT ctid AS place FROM deliveries
+                 SELECT 1 FROM deliveries
                  WHERE event_id = l.event_id AND handler = l.handler AND lease_token = l.token LIMIT 1
              ) d
+         ),
+         free AS MATERIALIZED (
+             SELECT h.token, d.place
+             FROM held h
+             CROSS JOIN LATERAL (
+                 SELECT ctid AS place FROM deliveries
+                 WHERE event_id = h.event_id AND handler = h.handler AND lease_token = h.token
+                 LIMIT 1 FOR UPDATE SKIP LOCKED
+             ) d
+         ),
+         extended AS (
+             UPDATE deliveries d SET lease_until = now() + $4::bigint * interval '1 microsecond'
+             FROM free f WHERE d.ctid = f.place AND d.lease_token = f.token
          )
-         UPDATE deliveries d SET lease_until = now() + $4::bigint * interval '1 microsecond'
-         FROM held h WHERE d.ctid = h.place AND d.lease_token = h.token
-         RETURNING h.nth",
+         SELECT nth FROM held",
     )
     .bind(leases.iter().map(|l| l.event_id).bind_iter())
     .bind(leases.iter().map(|l| &*l.handler).bind_iter())

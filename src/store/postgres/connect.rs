@@ -10,7 +10,7 @@ use futures_util::future::BoxFuture;
 use sqlx::{
     AssertSqlSafe, ConnectOptions as _, Connection as _, Executor as _, PgConnection, PgPool,
     migrate::Migrator,
-    postgres::{PgConnectOptions, PgPoolOptions},
+    postgres::{PgConnectOptions, PgDatabaseError, PgPoolOptions},
 };
 use tokio::time::{error::Elapsed, sleep, timeout};
 
@@ -47,6 +47,9 @@ pub(super) const PINNED: &str = pinned!();
 
 /// For what may be lost in a crash of the server, because a lease ends the same.
 pub(super) const PINNED_ASYNC: &str = concat!(pinned!(), "SET synchronous_commit = off;");
+
+/// For what must not wait for rows that an effect's transaction holds.
+pub(super) const PINNED_IMPATIENT: &str = concat!(pinned!(), "SET lock_timeout = '50ms';");
 
 pub(super) fn options(url: &str) -> Result<PgConnectOptions, StoreError> {
     // The error of the parser can quote the URL, and with it the password.
@@ -96,7 +99,7 @@ pub(super) fn readers(options: &PgConnectOptions) -> PgPool {
 }
 
 pub(super) fn read_error(error: &sqlx::Error) -> StoreError {
-    StoreError::Unavailable(error.to_string())
+    StoreError::Unavailable(message(error, false))
 }
 
 /// What to do about an error.
@@ -106,6 +109,8 @@ pub(super) enum Fault {
     Data,
     /// A deadlock or a serialization failure; the same again may pass.
     Again,
+    /// Somebody holds a row for longer than we wait.
+    Locked,
     /// The statement failed for another reason.
     Statement,
     /// The connection is gone, or of no use any more; the outcome may be unknown.
@@ -122,6 +127,7 @@ pub(super) fn fault(error: &sqlx::Error) -> Fault {
     let code = error.code().unwrap_or_default();
     match &*code {
         "40001" | "40P01" => Fault::Again,
+        "55P03" => Fault::Locked,
         // A standby that was the primary until now.
         "25006" => Fault::Connection,
         // Asked to end: by a timeout of ours, or by a person.
@@ -132,6 +138,25 @@ pub(super) fn fault(error: &sqlx::Error) -> Fault {
             _ => Fault::Statement,
         },
     }
+}
+
+/// The text of an error: what the server says, without the place in the server's source. The detail may hold values.
+pub(super) fn message(error: &sqlx::Error, with_detail: bool) -> String {
+    let sqlx::Error::Database(database) = error else {
+        return error.to_string();
+    };
+    let mut text = database.message().to_owned();
+    if let Some(code) = database.code() {
+        text.push_str(&format!(" ({code})"));
+    }
+    let database = database.try_downcast_ref::<PgDatabaseError>();
+    if let Some(detail) = database.and_then(PgDatabaseError::detail).filter(|_| with_detail) {
+        text.push_str(&format!(": {detail}"));
+    }
+    if let Some(constraint) = database.and_then(PgDatabaseError::constraint) {
+        text.push_str(&format!(" [constraint {constraint}]"));
+    }
+    text
 }
 
 /// A failure, judged.
@@ -244,8 +269,8 @@ impl Link {
         Err(Failed {
             fault,
             error: match fault {
-                Fault::Data => StoreError::Refused(error.to_string()),
-                _ => StoreError::Unavailable(error.to_string()),
+                Fault::Data => StoreError::Refused(message(&error, false)),
+                _ => StoreError::Unavailable(message(&error, false)),
             },
         })
     }

@@ -4,6 +4,7 @@
 mod actor;
 mod claim;
 mod connect;
+mod effect;
 mod effects;
 mod ingest;
 mod people;
@@ -21,12 +22,12 @@ use tokio::sync::{Mutex, Semaphore, mpsc, oneshot};
 
 use self::{
     actor::{Actor, Closing},
-    connect::{Link, PINNED, PINNED_ASYNC},
+    connect::{Link, PINNED, PINNED_ASYNC, PINNED_IMPATIENT},
 };
 use super::{
     Accepted, Admin, Applied, AttemptLimit, ClaimRequest, Discarded, Effect, EventDetail, EventFilter, Handoff, Inbox,
-    Lease, Options, Page, PurgePolicy, Purged, Queue, Received, Reprocess, ReprocessScope, Reprocessed, Stats, Store,
-    StoreError, StoreFuture, Swept, Who,
+    Lease, Options, Page, Prepared, PurgePolicy, Purged, Queue, Received, Reprocess, ReprocessScope, Reprocessed,
+    Stats, Store, StoreError, StoreFuture, Swept, Who,
     batch::{HandoffSlot, Pending, validate},
     budget::Budget,
     cache::Cached,
@@ -38,13 +39,10 @@ use crate::domain::{Claim, NewEvent, Settle};
 /// Deliveries, events or rows in one transaction of a long job.
 const CHUNK: u32 = 500;
 
-/// Connections that run sql handlers.
-const APPLIERS: usize = 2;
-
 pub(super) struct PostgresStore {
     accepts: mpsc::UnboundedSender<Pending>,
     outcomes: mpsc::UnboundedSender<settle::Message>,
-    effects: mpsc::UnboundedSender<effects::Waiting>,
+    effects: effects::Effects,
     claims: Actor,
     leases: Actor,
     people: Actor,
@@ -83,21 +81,11 @@ impl PostgresStore {
         let (outcomes, queue) = mpsc::unbounded_channel();
         closing
             .tasks
-            .spawn(settle::run(queue, link("settle", PINNED), closing.clone()));
-        let (effects, queue) = mpsc::unbounded_channel();
-        let queue = Arc::new(Mutex::new(queue));
-        for _ in 0..APPLIERS {
-            let applier = effects::Applier {
-                queue: Arc::clone(&queue),
-                link: link("effects", "SET jit = off; SET enable_seqscan = off;"),
-                closing: closing.clone(),
-            };
-            closing.tasks.spawn(applier.run());
-        }
+            .spawn(settle::run(queue, link("settle", PINNED_IMPATIENT), closing.clone()));
         Ok(Arc::new(Self {
             accepts,
             outcomes,
-            effects,
+            effects: effects::Effects::new(&server, limit, &closing),
             claims: Actor::start(link("claim", PINNED_ASYNC), &closing),
             leases: Actor::start(link("leases", PINNED_ASYNC), &closing),
             people: Actor::start(link("people", "SET jit = off;"), &closing),
@@ -159,12 +147,7 @@ impl Queue for PostgresStore {
     }
 
     fn apply(&self, effect: Effect) -> StoreFuture<'_, Applied> {
-        let (reply, answer) = oneshot::channel();
-        let sent = self.effects.send(effects::Waiting { effect, reply });
-        Box::pin(async move {
-            sent.map_err(|_| StoreError::Closed)?;
-            answer.await.unwrap_or(Err(StoreError::Closed))
-        })
+        self.effects.apply(effect)
     }
 
     fn renew(&self, leases: Vec<Lease>, lease: Duration) -> StoreFuture<'_, Vec<bool>> {
@@ -263,6 +246,12 @@ impl Admin for PostgresStore {
 
     fn stats(&self) -> StoreFuture<'_, Stats> {
         Box::pin(self.stats.get(read::stats(&self.read)))
+    }
+
+    fn prepare<'a>(&'a self, statement: &'a str, params: usize) -> StoreFuture<'a, Prepared> {
+        let statement = statement.to_owned();
+        self.people
+            .ask(move |db| Box::pin(async move { effect::prepare(db, &statement, params).await }))
     }
 
     fn purge(&self, policy: PurgePolicy, dry_run: bool) -> StoreFuture<'_, Purged> {

@@ -1,11 +1,11 @@
 //! Writes the outcomes of attempts, many in one statement, and again until the database takes them.
 
-use std::time::Duration;
+use std::{mem, sync::LazyLock, time::Duration};
 
 use sqlx::{PgConnection, postgres::PgBindIterExt as _};
 use tokio::{
     sync::{OwnedSemaphorePermit, mpsc, oneshot},
-    time::{Instant, timeout, timeout_at},
+    time::{Instant, sleep_until, timeout, timeout_at},
 };
 
 use super::{
@@ -26,108 +26,239 @@ const CROWD: usize = 250;
 /// How long a closing store goes on trying.
 const CLOSE_LIMIT: Duration = Duration::from_secs(5);
 
+/// How soon to come back to settles whose rows an effect's transaction holds.
+const LATE: Duration = Duration::from_millis(200);
+
 pub(super) enum Message {
     Settle(Settle, Option<OwnedSemaphorePermit>),
     Flush(oneshot::Sender<()>),
 }
 
-pub(super) async fn run(mut queue: mpsc::UnboundedReceiver<Message>, mut link: Link, closing: Closing) {
-    while let Some(first) = closing.next(&mut queue).await {
-        let (mut settles, mut permits, mut flushes) = (Vec::new(), Vec::new(), Vec::new());
-        let mut take = |message| match message {
-            Message::Settle(settle, permit) => {
-                settles.push(settle);
-                permits.push(permit);
-                true
+type Kept = (Settle, Option<OwnedSemaphorePermit>);
+
+pub(super) async fn run(queue: mpsc::UnboundedReceiver<Message>, link: Link, closing: Closing) {
+    let settler = Settler {
+        queue,
+        link,
+        closing,
+        late: Vec::new(),
+        flushes: Vec::new(),
+        last_try: None,
+    };
+    settler.run().await;
+}
+
+struct Settler {
+    queue: mpsc::UnboundedReceiver<Message>,
+    link: Link,
+    closing: Closing,
+    /// Their rows were held by an effect's transaction.
+    late: Vec<Kept>,
+    /// Wait until nothing is late.
+    flushes: Vec<oneshot::Sender<()>>,
+    /// When a closed store stops trying; set at its first failure.
+    last_try: Option<Instant>,
+}
+
+/// The store closed before everything was written.
+struct OutOfTime;
+
+impl Settler {
+    async fn run(mut self) {
+        if self.settle_all().await.is_err() {
+            tracing::error!("closed with outcomes that could not be written");
+        }
+    }
+
+    async fn settle_all(&mut self) -> Result<(), OutOfTime> {
+        let mut again_at = Instant::now();
+        loop {
+            let first = if self.late.is_empty() {
+                match self.closing.next(&mut self.queue).await {
+                    Some(message) => Some(message),
+                    None => return Ok(()),
+                }
+            } else {
+                match timeout_at(again_at, self.closing.next(&mut self.queue)).await {
+                    Ok(Some(message)) => Some(message),
+                    Ok(None) => {
+                        self.check_time()?;
+                        sleep_until(again_at).await;
+                        None
+                    }
+                    Err(_) => None,
+                }
+            };
+            let settles = match first {
+                Some(first) => self.gather(first).await,
+                None => Vec::new(),
+            };
+            self.write(settles, false).await?;
+            if Instant::now() >= again_at {
+                // Apart from the others, which would have to wait for the locks first.
+                let late = mem::take(&mut self.late);
+                self.write(late, true).await?;
+                again_at = Instant::now() + LATE;
             }
-            Message::Flush(reply) => {
-                flushes.push(reply);
-                false
+            if self.late.is_empty() {
+                for reply in self.flushes.drain(..) {
+                    let _ = reply.send(());
+                }
             }
-        };
+        }
+    }
+
+    async fn gather(&mut self, first: Message) -> Vec<Kept> {
+        let mut settles = Vec::new();
         let (mut taken, mut is_awaited) = (0, false);
         let mut next = Some(first);
         let end = Instant::now() + PAUSE;
         while let Some(message) = next {
-            is_awaited |= !take(message);
+            match message {
+                Message::Settle(settle, permit) => settles.push((settle, permit)),
+                Message::Flush(reply) => {
+                    self.flushes.push(reply);
+                    is_awaited = true;
+                }
+            }
             taken += 1;
             if taken >= BATCH {
                 break;
             }
-            next = match queue.try_recv() {
+            next = match self.queue.try_recv() {
                 Ok(message) => Some(message),
-                Err(_) if is_awaited || taken >= CROWD || closing.token.is_cancelled() => None,
-                Err(_) => timeout_at(end, queue.recv()).await.ok().flatten(),
+                Err(_) if is_awaited || taken >= CROWD || self.closing.token.is_cancelled() => None,
+                Err(_) => timeout_at(end, self.queue.recv()).await.ok().flatten(),
             };
         }
-        if write(&mut link, settles, &closing).await {
-            for reply in flushes {
-                let _ = reply.send(());
-            }
-        }
+        settles
     }
-}
 
-/// Writes a batch, however often that takes; `false` when the store closed before it could.
-async fn write(link: &mut Link, settles: Vec<Settle>, closing: &Closing) -> bool {
-    let mut last_try = None;
-    let mut waiting = vec![settles];
-    while let Some(mut settles) = waiting.pop() {
-        if settles.is_empty() {
-            continue;
-        }
-        let failed = match attempt(link, &settles).await {
-            Ok(stale) => {
-                metrics::counter!("cerca_stale_settles_total").increment(stale);
+    /// Writes a batch, however often that takes. What is locked is put by.
+    async fn write(&mut self, settles: Vec<Kept>, mut skip_locked: bool) -> Result<(), OutOfTime> {
+        let mut waiting = vec![settles];
+        while let Some(mut settles) = waiting.pop() {
+            if settles.is_empty() {
                 continue;
             }
-            Err(failed) => failed,
-        };
-        if failed.fault == Fault::Data {
-            if settles.len() > 1 {
-                waiting.push(settles.split_off(settles.len() / 2));
-                waiting.push(settles);
-            } else {
-                // Its lease will end, and the sweep says so in the history.
-                tracing::error!(error = %failed.error, "the outcome of an attempt was refused by the database");
+            let failed = match self.attempt(&settles, skip_locked).await {
+                Ok(rest) => {
+                    metrics::counter!("cerca_stale_settles_total").increment(rest.stale);
+                    let mut is_locked = rest.is_locked.into_iter();
+                    settles.retain(|_| is_locked.next().unwrap_or(false));
+                    self.late.append(&mut settles);
+                    continue;
+                }
+                Err(failed) => failed,
+            };
+            match failed.fault {
+                Fault::Locked if !skip_locked => {
+                    skip_locked = true;
+                    waiting.push(settles);
+                    continue;
+                }
+                Fault::Data if settles.len() > 1 => {
+                    waiting.push(settles.split_off(settles.len() / 2));
+                    waiting.push(settles);
+                    continue;
+                }
+                Fault::Data => {
+                    // Its lease will end, and the sweep says so in the history.
+                    tracing::error!(error = %failed.error, "the outcome of an attempt was refused by the database");
+                    continue;
+                }
+                _ => {}
             }
-            continue;
+            tracing::warn!(error = %failed.error, settles = settles.len(), "outcomes wait for the database");
+            waiting.push(settles);
+            self.check_time()?;
+            self.link.back_off().await;
         }
-        tracing::warn!(error = %failed.error, settles = settles.len(), "outcomes wait for the database");
-        waiting.push(settles);
-        if closing.token.is_cancelled() {
-            let until = *last_try.get_or_insert_with(|| Instant::now() + CLOSE_LIMIT);
+        Ok(())
+    }
+
+    fn check_time(&mut self) -> Result<(), OutOfTime> {
+        if self.closing.token.is_cancelled() {
+            let until = *self.last_try.get_or_insert_with(|| Instant::now() + CLOSE_LIMIT);
             if Instant::now() > until {
-                tracing::error!("closed with outcomes that could not be written");
-                return false;
+                return Err(OutOfTime);
             }
         }
-        link.back_off().await;
+        Ok(())
     }
-    true
+
+    async fn attempt(&mut self, settles: &[Kept], skip_locked: bool) -> Result<Rest, Failed> {
+        let limit = self.link.limit();
+        let result = timeout(limit, settle(self.link.get().await?, settles, skip_locked)).await;
+        self.link.end(result)
+    }
 }
 
-async fn attempt(link: &mut Link, settles: &[Settle]) -> Result<u64, Failed> {
-    let limit = link.limit();
-    let result = timeout(limit, settle(link.get().await?, settles)).await;
-    link.end(result)
+/// What was not written.
+struct Rest {
+    stale: u64,
+    /// For each settle: whether its claim holds, but its row is locked.
+    is_locked: Vec<bool>,
 }
 
-/// Gives the number of stale settles. What found no row is tried once more: a row that was changed between the look and
-/// the write, by a renewal of its lease, is not found by its place.
-async fn settle(db: &mut PgConnection, settles: &[Settle]) -> sqlx::Result<u64> {
-    let all: Vec<&Settle> = settles.iter().collect();
-    let rest = write_once(db, &all).await?;
-    if rest.is_empty() {
-        return Ok(0);
+/// What found no row is tried once more: a row that was changed between the look and the write, by a renewal of its
+/// lease, is not found by its place. Of what is left then, a claim that still holds was locked.
+async fn settle(db: &mut PgConnection, settles: &[Kept], skip_locked: bool) -> sqlx::Result<Rest> {
+    let all: Vec<&Settle> = settles.iter().map(|(settle, _)| settle).collect();
+    let mut rest = write_once(db, &all, skip_locked).await?;
+    if !rest.is_empty() {
+        rest = write_once(db, &rest, skip_locked).await?;
     }
-    Ok(write_once(db, &rest).await?.len() as u64)
+    let mut is_locked = vec![false; settles.len()];
+    if skip_locked && !rest.is_empty() {
+        let held = holding(db, &rest).await?;
+        for ((settle, _), is_locked) in settles.iter().zip(&mut is_locked) {
+            *is_locked = held.iter().any(|(event, handler, token)| {
+                (*event, &**handler, *token) == (settle.event_id, &*settle.handler, settle.token)
+            });
+        }
+        return Ok(Rest {
+            stale: rest.len().saturating_sub(held.len()) as u64,
+            is_locked,
+        });
+    }
+    Ok(Rest {
+        stale: rest.len() as u64,
+        is_locked,
+    })
 }
+
+/// Which claims still hold.
+async fn holding(db: &mut PgConnection, settles: &[&Settle]) -> sqlx::Result<Vec<(i64, String, i64)>> {
+    sqlx::query_as(
+        "SELECT s.event_id, s.handler, s.token
+         FROM unnest($1::bigint[], $2::text[], $3::bigint[]) AS s (event_id, handler, token)
+         CROSS JOIN LATERAL (
+             SELECT 1 FROM deliveries
+             WHERE event_id = s.event_id AND handler = s.handler AND lease_token = s.token LIMIT 1
+         ) d",
+    )
+    .bind(settles.iter().map(|s| s.event_id).bind_iter())
+    .bind(settles.iter().map(|s| &*s.handler).bind_iter())
+    .bind(settles.iter().map(|s| s.token).bind_iter())
+    .fetch_all(db)
+    .await
+}
+
+const WRITE: &str = include_str!("settle.sql");
+
+/// The same, which passes locked rows by. It locks each row first, which costs something, so it is the exception.
+static WRITE_FREE: LazyLock<String> = LazyLock::new(|| WRITE.replace("LIMIT 1", "LIMIT 1 FOR UPDATE SKIP LOCKED"));
 
 /// Writes settles and gives those that found no row.
-async fn write_once<'a>(db: &mut PgConnection, settles: &[&'a Settle]) -> sqlx::Result<Vec<&'a Settle>> {
+async fn write_once<'a>(
+    db: &mut PgConnection,
+    settles: &[&'a Settle],
+    skip_locked: bool,
+) -> sqlx::Result<Vec<&'a Settle>> {
     let each = || settles.iter();
-    let written: Vec<i64> = sqlx::query_scalar(include_str!("settle.sql"))
+    let sql: &'static str = if skip_locked { &WRITE_FREE } else { WRITE };
+    let written: Vec<i64> = sqlx::query_scalar(sql)
         .bind(each().map(|s| s.event_id).bind_iter())
         .bind(each().map(|s| &*s.handler).bind_iter())
         .bind(each().map(|s| s.token).bind_iter())

@@ -12,7 +12,7 @@ const TIMESTAMPTZ: Oid = Oid(1184);
 const TIMESTAMPTZ_ARRAY: Oid = Oid(1185);
 
 /// Microseconds from 1970 to 2000.
-const EPOCH: i64 = 946_684_800_000_000;
+pub(super) const EPOCH: i64 = 946_684_800_000_000;
 
 /// A `timestamptz`.
 #[derive(Debug, Clone, Copy)]

@@ -3,10 +3,7 @@
 use std::{
     path::{Path, PathBuf},
     str::FromStr as _,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -17,6 +14,7 @@ use sqlx::{
     migrate::Migrator,
     sqlite::{SqliteConnectOptions, SqlitePoolOptions},
 };
+use tokio_util::sync::CancellationToken;
 
 use super::super::StoreError;
 
@@ -47,36 +45,32 @@ pub(super) fn file(url: &str) -> Result<PathBuf, StoreError> {
     Ok(file.to_owned())
 }
 
-/// A time until which a statement may run; checked by the progress handler. Zero is none.
-#[derive(Clone)]
-pub(super) struct Deadline {
-    start: Instant,
-    at_millis: Arc<AtomicU64>,
-    limit: Duration,
-}
+/// A time until which a statement may run, as long as somebody waits for it; checked by the progress handler.
+#[derive(Clone, Default)]
+pub(super) struct Deadline(Arc<Mutex<Option<(Instant, CancellationToken)>>>);
 
 impl Deadline {
-    pub(super) fn begin(&self) {
-        let at = self.start.elapsed() + self.limit;
-        self.at_millis.store(millis(at) + 1, Relaxed);
+    pub(super) fn begin(&self, limit: Duration, gone: &CancellationToken) {
+        *self.lock() = Some((Instant::now() + limit, gone.clone()));
     }
 
     pub(super) fn end(&self) {
-        self.at_millis.store(0, Relaxed);
+        *self.lock() = None;
     }
 
     fn is_over(&self) -> bool {
-        let at = self.at_millis.load(Relaxed);
-        at != 0 && millis(self.start.elapsed()) > at
+        self.lock()
+            .as_ref()
+            .is_some_and(|(until, gone)| Instant::now() > *until || gone.is_cancelled())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<(Instant, CancellationToken)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
-}
-
 /// The one connection that writes.
-pub(super) fn writer(file: &Path, limit: Duration) -> rusqlite::Result<(Connection, Deadline)> {
+pub(super) fn writer(file: &Path) -> rusqlite::Result<(Connection, Deadline)> {
     if rusqlite::version_number() < OLDEST_SQLITE {
         return Err(rusqlite::Error::SqliteFailure(
             rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_MISUSE),
@@ -97,11 +91,7 @@ pub(super) fn writer(file: &Path, limit: Duration) -> rusqlite::Result<(Connecti
     db.pragma_update(None, "cache_size", -65_536)?;
     db.pragma_update(None, "temp_store", "MEMORY")?;
     db.set_prepared_statement_cache_capacity(128);
-    let deadline = Deadline {
-        start: Instant::now(),
-        at_millis: Arc::default(),
-        limit,
-    };
+    let deadline = Deadline::default();
     let watch = deadline.clone();
     db.progress_handler(STEPS, Some(move || watch.is_over()))?;
     Ok((db, deadline))

@@ -1,14 +1,22 @@
 //! Runs the statements of sql handlers in the transaction that settles their deliveries: exactly once.
 
-use std::{collections::HashSet, sync::Arc};
+use std::{
+    collections::HashSet,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use jiff::Timestamp;
 use rusqlite::fallible_iterator::FallibleIterator as _;
-use rusqlite::{Connection, types::ToSqlOutput, types::ValueRef};
+use rusqlite::{Connection, ErrorCode, types::ToSqlOutput, types::ValueRef};
 use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
 
 use super::{
-    super::{Applied, Effect, SqlValue, StoreError, statement::refuse_control},
+    super::{
+        Applied, Effect, Prepared, SqlValue, StoreError,
+        statement::{refuse_control, took_longer, wrong_count},
+    },
     connect::Deadline,
     settle::{finish, remember},
     writer::in_savepoint,
@@ -19,41 +27,59 @@ use crate::domain::AttemptOutcome;
 pub(super) struct Waiting {
     pub(super) effect: Effect,
     pub(super) reply: oneshot::Sender<Result<Applied, StoreError>>,
+    /// Nobody waits any more.
+    pub(super) gone: CancellationToken,
 }
 
-/// Statements that were found to be single and harmless to the transaction.
-#[derive(Default)]
-pub(super) struct Checked(HashSet<Arc<str>>);
+/// No further effect begins in a transaction after this long.
+pub(super) const GROUP: Duration = Duration::from_millis(50);
 
-/// Begins the transaction and runs the effects in it. A statement that ends the whole transaction (one that ran out of
-/// time does, and `OR ROLLBACK`) has failed; the others are then run again without it.
+/// No statement may hold the only writer for longer, whatever its handler's timeout is.
+const LONGEST: Duration = Duration::from_secs(5);
+
+/// What is known of statements.
+#[derive(Default)]
+pub(super) struct Checked {
+    /// Found to be single and harmless to the transaction.
+    harmless: HashSet<Arc<str>>,
+    /// Handlers whose mistake was logged, and that have not worked since.
+    reported: HashSet<Arc<str>>,
+}
+
+/// Begins the transaction and runs effects in it until they have taken their time; gives what became of the first ones,
+/// at least of one. A statement that ends the whole transaction (one that ran out of time does, and `OR ROLLBACK`) has
+/// failed; those before it are then run again without it.
 pub(super) fn begin(
     db: &Connection,
     deadline: &Deadline,
     checked: &mut Checked,
     waiting: &[Waiting],
 ) -> rusqlite::Result<Vec<Applied>> {
-    let mut results: Vec<Option<Applied>> = waiting.iter().map(|_| None).collect();
-    let mut fatal = vec![false; waiting.len()];
-    loop {
+    let start = Instant::now();
+    let mut count = waiting.len();
+    let mut fatal: Vec<Option<Applied>> = waiting.iter().map(|_| None).collect();
+    'whole: loop {
         db.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
-        let mut is_whole = true;
-        for (i, wait) in waiting.iter().enumerate() {
-            if fatal[i] {
-                continue;
+        let mut results = Vec::with_capacity(count);
+        for (i, wait) in waiting[..count].iter().enumerate() {
+            let applied = match &fatal[i] {
+                Some(failed) => failed.clone(),
+                None => apply(db, deadline, checked, wait)?,
+            };
+            let is_late = start.elapsed() > GROUP;
+            if db.is_autocommit() {
+                fatal[i] = Some(applied);
+                if is_late {
+                    count = i + 1;
+                }
+                continue 'whole;
             }
-            let applied = apply(db, deadline, checked, &wait.effect)?;
-            let is_over = db.is_autocommit();
-            results[i] = Some(applied);
-            if is_over {
-                fatal[i] = true;
-                is_whole = false;
+            results.push(applied);
+            if is_late {
                 break;
             }
         }
-        if is_whole {
-            return Ok(results.into_iter().map(|r| r.unwrap_or(Applied::Stale)).collect());
-        }
+        return Ok(results);
     }
 }
 
@@ -63,7 +89,9 @@ pub(super) fn answer(waiting: Vec<Waiting>, results: Vec<Applied>) {
     }
 }
 
-fn apply(db: &Connection, deadline: &Deadline, checked: &mut Checked, effect: &Effect) -> rusqlite::Result<Applied> {
+fn apply(db: &Connection, deadline: &Deadline, checked: &mut Checked, wait: &Waiting) -> rusqlite::Result<Applied> {
+    let effect = &wait.effect;
+    let limit = effect.limit.min(LONGEST);
     let claim = &effect.claim;
     let mut stale = false;
     let done = in_savepoint(db, |db| {
@@ -72,7 +100,7 @@ fn apply(db: &Connection, deadline: &Deadline, checked: &mut Checked, effect: &E
             return Ok(());
         }
         let started = Timestamp::now();
-        deadline.begin();
+        deadline.begin(limit, &wait.gone);
         let ran = run(db, checked, effect);
         deadline.end();
         ran?;
@@ -90,30 +118,71 @@ fn apply(db: &Connection, deadline: &Deadline, checked: &mut Checked, effect: &E
     });
     match done {
         Ok(()) if stale => Ok(Applied::Stale),
-        Ok(()) => Ok(Applied::Done),
+        Ok(()) => {
+            checked.reported.remove(&claim.handler);
+            Ok(Applied::Done)
+        }
         // A full or broken disk is not the statement's fault.
         Err(error) if is_database(&error) => Err(error),
-        Err(error) => Ok(Applied::Failed(message(&error))),
+        Err(error) => {
+            let why = message(&error, limit);
+            if is_mistake(&error) && checked.reported.insert(Arc::clone(&claim.handler)) {
+                tracing::warn!(
+                    handler.name = &*claim.handler,
+                    error = why,
+                    "the handler's statement cannot work"
+                );
+            }
+            Ok(Applied::Failed(why))
+        }
     }
 }
 
+/// What SQLite says of a statement before it runs.
+pub(super) fn prepare(db: &Connection, statement: &str, params: usize) -> Prepared {
+    if let Err(error) = check(db, statement) {
+        let why = message(&error, LONGEST);
+        // Tables, columns and functions may come; all else is the statement as it is written.
+        let is_absent = why.starts_with("no such ") || why.contains(" has no column ");
+        let is_wrong = is_mistake(&error) && !is_absent;
+        return if is_wrong {
+            Prepared::Wrong(why)
+        } else {
+            Prepared::Doubtful(why)
+        };
+    }
+    match db.prepare(statement) {
+        Ok(prepared) => wrong_count(prepared.parameter_count(), params).map_or(Prepared::Fine, Prepared::Wrong),
+        Err(error) => Prepared::Doubtful(message(&error, LONGEST)),
+    }
+}
+
+/// Refuses what is not one statement, and what is not harmless to the transaction.
+fn check(db: &Connection, statement: &str) -> rusqlite::Result<()> {
+    refuse_control(statement).map_err(refusal)?;
+    let mut batch = rusqlite::Batch::new(db, statement);
+    if batch.next()?.is_some() && batch.next()?.is_some() {
+        return Err(refusal("the handler's statement must be a single one"));
+    }
+    Ok(())
+}
+
 fn run(db: &Connection, checked: &mut Checked, effect: &Effect) -> rusqlite::Result<()> {
-    if !checked.0.contains(&effect.statement) {
-        refuse_control(&effect.statement).map_err(refusal)?;
-        let mut batch = rusqlite::Batch::new(db, &effect.statement);
-        if batch.next()?.is_some() && batch.next()?.is_some() {
-            return Err(refusal("the handler's statement must be a single one"));
-        }
-        checked.0.insert(Arc::clone(&effect.statement));
+    if !checked.harmless.contains(&effect.statement) {
+        check(db, &effect.statement)?;
+        checked.harmless.insert(Arc::clone(&effect.statement));
     }
     let mut statement = db.prepare_cached(&effect.statement)?;
+    if let Some(why) = wrong_count(statement.parameter_count(), effect.params.len()) {
+        return Err(refusal(&why));
+    }
     let mut rows = statement.query(rusqlite::params_from_iter(effect.params.iter().map(Bound)))?;
     while rows.next()?.is_some() {}
     Ok(())
 }
 
 fn is_database(error: &rusqlite::Error) -> bool {
-    use rusqlite::ErrorCode as Code;
+    use ErrorCode as Code;
     matches!(
         error.sqlite_error_code(),
         Some(
@@ -129,10 +198,18 @@ fn is_database(error: &rusqlite::Error) -> bool {
     )
 }
 
-fn message(error: &rusqlite::Error) -> String {
-    match error.sqlite_error_code() {
-        Some(rusqlite::ErrorCode::OperationInterrupted) => "the statement ran out of time".to_owned(),
-        _ => error.to_string(),
+/// Whether the statement as it is written is at fault, and fails each time.
+fn is_mistake(error: &rusqlite::Error) -> bool {
+    matches!(error, rusqlite::Error::ToSqlConversionFailure(_)) || error.sqlite_error_code() == Some(ErrorCode::Unknown)
+}
+
+fn message(error: &rusqlite::Error, limit: Duration) -> String {
+    match error {
+        error if error.sqlite_error_code() == Some(ErrorCode::OperationInterrupted) => took_longer(limit),
+        rusqlite::Error::ToSqlConversionFailure(why) => why.to_string(),
+        // Without the whole statement, which this kind of error repeats.
+        rusqlite::Error::SqlInputError { msg, .. } => msg.clone(),
+        error => error.to_string(),
     }
 }
 
@@ -148,7 +225,11 @@ impl rusqlite::ToSql for Bound<'_> {
             SqlValue::Null => ToSqlOutput::Borrowed(ValueRef::Null),
             SqlValue::Bool(value) => ToSqlOutput::from(*value),
             SqlValue::Int(value) => ToSqlOutput::from(*value),
-            SqlValue::Float(value) => ToSqlOutput::from(*value),
+            // What no double can hold stays as it was sent.
+            SqlValue::Number(text) => match text.parse::<f64>() {
+                Ok(value) if value.is_finite() => ToSqlOutput::from(value),
+                _ => ToSqlOutput::Borrowed(ValueRef::Text(text.as_bytes())),
+            },
             SqlValue::Text(value) => ToSqlOutput::Borrowed(ValueRef::Text(value.as_bytes())),
             SqlValue::Bytes(value) => ToSqlOutput::Borrowed(ValueRef::Blob(value)),
         })

@@ -20,12 +20,13 @@ use std::{
 use futures_util::future::BoxFuture;
 use sqlx::SqlitePool;
 use tokio::sync::{Mutex, Semaphore, oneshot};
+use tokio_util::sync::CancellationToken;
 
 use self::writer::Message;
 use super::{
     Accepted, Admin, Applied, AttemptLimit, ClaimRequest, Discarded, Effect, EventDetail, EventFilter, Handoff, Inbox,
-    Lease, Options, Page, PurgePolicy, Purged, Queue, Received, Reprocess, ReprocessScope, Reprocessed, Stats, Store,
-    StoreError, StoreFuture, Swept, Who,
+    Lease, Options, Page, Prepared, PurgePolicy, Purged, Queue, Received, Reprocess, ReprocessScope, Reprocessed,
+    Stats, Store, StoreError, StoreFuture, Swept, Who,
     batch::{HandoffSlot, Pending, validate},
     budget::Budget,
     cache::Cached,
@@ -53,8 +54,7 @@ impl SqliteStore {
     pub(super) async fn open(url: &str, options: Options) -> Result<Arc<Self>, StoreError> {
         let file: PathBuf = connect::file(url)?;
         let path = file.clone();
-        let timeout = options.statement_timeout;
-        let writer = tokio::task::spawn_blocking(move || connect::writer(&path, timeout))
+        let writer = tokio::task::spawn_blocking(move || connect::writer(&path))
             .await
             .map_err(|error| StoreError::Unavailable(error.to_string()))?
             .map_err(|error| connect::error(&error))?;
@@ -143,8 +143,13 @@ impl Queue for SqliteStore {
 
     fn apply(&self, effect: Effect) -> StoreFuture<'_, Applied> {
         let (reply, answer) = oneshot::channel();
-        let sent = self.writer.send(Message::Apply(effects::Waiting { effect, reply }));
+        let gone = CancellationToken::new();
+        let waits = gone.clone().drop_guard();
+        let sent = self
+            .writer
+            .send(Message::Apply(effects::Waiting { effect, reply, gone }));
         Box::pin(async move {
+            let _waits = waits;
             sent.map_err(|_| StoreError::Closed)?;
             answer.await.unwrap_or(Err(StoreError::Closed))
         })
@@ -242,6 +247,11 @@ impl Admin for SqliteStore {
 
     fn stats(&self) -> StoreFuture<'_, Stats> {
         Box::pin(self.stats.get(read::stats(&self.read)))
+    }
+
+    fn prepare<'a>(&'a self, statement: &'a str, params: usize) -> StoreFuture<'a, Prepared> {
+        let statement = statement.to_owned();
+        self.on_writer(move |db| Ok(effects::prepare(db, &statement, params)))
     }
 
     fn purge(&self, policy: PurgePolicy, dry_run: bool) -> StoreFuture<'_, Purged> {

@@ -97,7 +97,7 @@ struct Waits {
     accepts: VecDeque<Pending>,
     settles: Vec<(Settle, Option<OwnedSemaphorePermit>)>,
     flushes: Vec<oneshot::Sender<()>>,
-    applies: Vec<Waiting>,
+    applies: VecDeque<Waiting>,
     jobs: Vec<Job>,
     close: bool,
 }
@@ -108,7 +108,7 @@ impl Waits {
             Message::Accept(pending) => self.accepts.push_back(pending),
             Message::Settle(settle, permit) => self.settles.push((settle, permit)),
             Message::Flush(reply) => self.flushes.push(reply),
-            Message::Apply(waiting) => self.applies.push(waiting),
+            Message::Apply(waiting) => self.applies.push_back(waiting),
             Message::Job(job) => self.jobs.push(job),
             Message::Close => self.close = true,
         }
@@ -130,6 +130,8 @@ pub(super) struct Writer {
     handoff: HandoffSlot,
     options: Options,
     checked: effects::Checked,
+    /// The effects of the last transaction were slow.
+    is_slow: bool,
     commits: u32,
 }
 
@@ -141,6 +143,7 @@ impl Writer {
             handoff,
             options: options.clone(),
             checked: effects::Checked::default(),
+            is_slow: false,
             commits: 0,
         }
     }
@@ -187,7 +190,15 @@ impl Writer {
         let start = Instant::now();
         let accepts = take_capped(&mut waits.accepts, self.options.batch_events, self.options.batch_bytes);
         let settles = waits.settles.len().min(SETTLES);
-        let applies = mem::take(&mut waits.applies);
+        // After slow effects, what else waits gets a transaction without any.
+        let only_effects = accepts.is_empty() && settles == 0 && waits.jobs.is_empty();
+        let is_turn = !mem::take(&mut self.is_slow) || only_effects;
+        waits.applies.retain(|waiting| !waiting.gone.is_cancelled());
+        let mut applies = if is_turn {
+            Vec::from(mem::take(&mut waits.applies))
+        } else {
+            Vec::new()
+        };
         let jobs = mem::take(&mut waits.jobs);
 
         let (db, deadline) = match self.open() {
@@ -206,6 +217,9 @@ impl Writer {
                 return false;
             }
         };
+        // Those that had no time left go first in the next turn.
+        waits.applies.extend(applies.drain(effects.len()..));
+        self.is_slow = start.elapsed() > effects::GROUP;
         let settled = settle::settle(&db, waits.settles[..settles].iter().map(|(settle, _)| settle));
         let answers: Vec<Answer> = jobs.into_iter().map(|job| job(Some(&db))).collect();
         let events: usize = accepts.iter().map(|request| request.events.len()).sum();
@@ -259,7 +273,7 @@ impl Writer {
     fn open(&mut self) -> rusqlite::Result<(Connection, Deadline)> {
         match self.db.take() {
             Some(db) => Ok(db),
-            None => connect::writer(&self.file, self.options.statement_timeout),
+            None => connect::writer(&self.file),
         }
     }
 

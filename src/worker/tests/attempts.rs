@@ -101,6 +101,7 @@ async fn an_attempt_that_takes_too_long_is_dropped() {
 async fn an_effect_in_the_store_settles_itself() {
     let action = || {
         Action::InStore(SqlAction {
+            count: 0,
             statement: "select 1".into(),
             params: Box::new(|claim| match claim.event.id {
                 9 => Err(Failure::Retry("unreadable".into())),

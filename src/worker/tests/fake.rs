@@ -268,6 +268,10 @@ impl Admin for Fake {
         unimplemented!()
     }
 
+    fn prepare<'a>(&'a self, _: &'a str, _: usize) -> StoreFuture<'a, Prepared> {
+        Box::pin(async { Ok(Prepared::Fine) })
+    }
+
     fn stats(&self) -> StoreFuture<'_, Stats> {
         unimplemented!()
     }
