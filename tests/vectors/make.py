@@ -430,6 +430,13 @@ def more_cases(out):
     if name == "notion":
         out.challenge("verification token", sign(post(name, b'{"verification_token":"secret_notARealSecret0000000001"}', [JSON])), [key])
         out.challenge("verification token, before the secret is known", post(name, b'{"verification_token":"secret_notARealSecret0000000001"}', [JSON]), [other])
+    if name == "mailgun":
+        r = sample(name, first, key, NOW - 2, "subaccount")
+        theirs, ours = (mac(k, r.json["signature"]["timestamp"] + r.json["signature"]["token"]).hex() for k in (other, key))
+        r.body = r.body.replace(b'"{{signature}}"', f'"{theirs}","parent-signature":"{ours}"'.encode())
+        out.event("an event of a subaccount", r, [key])
+        out.event("an event of a subaccount, with its own key", r, [other])
+        out.rejected("an event of a subaccount, another key", r, [key + "00"])
     if name == "woocommerce":
         out.challenge("ping", post(name, b"webhook_id=12", [FORM]), [key])
         bad = post(name, b"webhook_id=12", [FORM, ("X-WC-Webhook-Topic", "order.created"), ("X-WC-Webhook-Delivery-ID", "1")])

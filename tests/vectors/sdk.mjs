@@ -76,11 +76,7 @@ const LIBRARIES = {
   clerk: standard("svix"),
   resend: standard("svix"),
   standardwebhooks: standard("standardwebhooks"),
-  dodopayments: standard("standardwebhooks"),
-  lithic: standard("standardwebhooks"),
-  liveblocks: standard("standardwebhooks"),
   loops: standard("standardwebhooks"),
-  replicate: standard("standardwebhooks"),
   supabase: standard("standardwebhooks"),
   openai: {
     package: "openai",
@@ -262,6 +258,76 @@ const LIBRARIES = {
     load: () => inside("mercadopago", "dist/utils/webhook/index.js").WebhookSignatureValidator,
     verify: (validator, { line, request, secret }) => {
       validator.validate({ xSignature: request.headers["x-signature"], xRequestId: request.headers["x-request-id"], dataId: new URL(line.url).searchParams.get("data.id"), secret });
+      return true;
+    },
+  },
+  dodopayments: {
+    package: "dodopayments",
+    load: () => new (require("dodopayments"))({ bearerToken: "not-real" }).webhooks,
+    verify: (hooks, { request, secret, body }) => hooks.unwrap(body, { headers: request.headers, key: secret }) !== null,
+  },
+  lithic: {
+    package: "lithic",
+    load: () => new (require("lithic"))({ apiKey: "not-real" }).webhooks,
+    verify: (hooks, { request, secret, body }) => hooks.unwrap(body, request.headers, secret) !== null,
+  },
+  anthropic: {
+    package: "@anthropic-ai/sdk",
+    load: () => new (require("@anthropic-ai/sdk"))({ apiKey: "not-real" }).beta.webhooks,
+    verify: (hooks, { request, secret, body }) => hooks.unwrap(body, { headers: request.headers, key: secret }) !== null,
+  },
+  liveblocks: {
+    package: "@liveblocks/node",
+    load: () => require("@liveblocks/node").WebhookHandler,
+    // An event that the library does not know is refused after the signature held.
+    verify: (Handler, { request, secret, body }) => {
+      try {
+        return new Handler(secret).verifyRequest({ headers: request.headers, rawBody: body }) !== null;
+      } catch (error) {
+        if (/Unknown event type/.test(error.message)) return true;
+        throw error;
+      }
+    },
+  },
+  replicate: {
+    package: "replicate",
+    load: () => require("replicate").validateWebhook,
+    verify: (validate, { request, secret, body }) => validate({ id: request.headers["webhook-id"], timestamp: request.headers["webhook-timestamp"], signature: request.headers["webhook-signature"], body, secret }),
+  },
+  modern_treasury: {
+    package: "modern-treasury",
+    load: () => new (require("modern-treasury"))({ apiKey: "not-real", organizationID: "not-real" }).webhooks,
+    sign: (hooks, { secret, body }) => ({ "x-signature": hooks.getSignature(body, { key: secret }) }),
+    verify: (hooks, { request, secret, body }) => hooks.validateSignature(body, request.headers, { key: secret }),
+  },
+  notion: {
+    package: "@notionhq/client",
+    load: () => require("@notionhq/client"),
+    sign: async (sdk, { secret, body }) => ({ "x-notion-signature": await sdk.signWebhookPayload({ body, verificationToken: secret }) }),
+    verify: (sdk, { request, secret, body }) => sdk.verifyWebhookSignature({ body, signature: request.headers["x-notion-signature"], verificationToken: secret }),
+  },
+  linear: {
+    package: "@linear/sdk",
+    load: () => import(join(dir, "node_modules/@linear/sdk/dist/webhooks/index.mjs")),
+    verify: (sdk, { request, secret, body }) => new sdk.LinearWebhookClient(secret).verify(Buffer.from(body), request.headers["linear-signature"], JSON.parse(body).webhookTimestamp),
+  },
+  gocardless: {
+    package: "gocardless-nodejs",
+    load: () => require("gocardless-nodejs/webhooks"),
+    verify: (sdk, { request, secret, body }) => sdk.parse(body, secret, request.headers["webhook-signature"]) !== null,
+  },
+  cashfree: {
+    package: "cashfree-pg",
+    load: () => require("cashfree-pg"),
+    verify: ({ Cashfree, CFEnvironment }, { request, secret, body }) => new Cashfree(CFEnvironment.SANDBOX, "id", secret).PGVerifyWebhookSignature(request.headers["x-webhook-signature"], body, request.headers["x-webhook-timestamp"]) !== null,
+  },
+  messagebird: {
+    package: "messagebird",
+    load: () => inside("messagebird", "lib/webhook-signature-jwt.js"),
+    verify: async (sdk, { line, request, secret, body }) => {
+      const options = new sdk.VerifyOptions();
+      options.jwtVerifyOptions.currentDate = new RealDate(now);
+      await sdk.verify(line.url, Buffer.from(body), request.headers["messagebird-signature-jwt"], secret, options);
       return true;
     },
   },
