@@ -8,6 +8,7 @@
 // Deterministic: the clock stands at each line's `now`, and only libraries whose signatures are functions of the
 // request sign.
 
+import { createSecretKey } from "node:crypto";
 import { createRequire } from "node:module";
 import { readFileSync, writeFileSync, existsSync } from "node:fs";
 import { join } from "node:path";
@@ -327,7 +328,7 @@ const LIBRARIES = {
     verify: async (sdk, { line, request, secret, body }) => {
       const options = new sdk.VerifyOptions();
       options.jwtVerifyOptions.currentDate = new RealDate(now);
-      await sdk.verify(line.url, Buffer.from(body), request.headers["messagebird-signature-jwt"], secret, options);
+      await sdk.verify(line.url, Buffer.from(body), request.headers["messagebird-signature-jwt"], createSecretKey(Buffer.from(secret)), options);
       return true;
     },
   },
