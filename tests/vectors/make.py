@@ -149,6 +149,8 @@ def asana_events(r):
 
 def paystack_events(r):
     event, data = r.json["event"], r.json["data"]
+    if "id" not in data:
+        return [(f"{event}:{sha(r.body)}", event)]
     parts = [event, text(data["id"])] + [data[k] for k in ("status", "updatedAt") if k in data]
     return [(":".join(parts), event)]
 

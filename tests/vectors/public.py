@@ -324,7 +324,8 @@ def travis_events(r):
 
 
 def woovi_events(r):
-    return [(f"{r.json['event']}:{r.json['charge']['correlationID']}:{r.json['pix']['endToEndId']}", r.json["event"])]
+    parts = [r.json["event"], r.json["charge"]["correlationID"], r.json.get("pix", {}).get("endToEndId")]
+    return [(":".join(part for part in parts if part), r.json["event"])]
 
 
 def plaid_events(r):
