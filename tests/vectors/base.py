@@ -382,7 +382,7 @@ def tampered(provider, request):
         bad.url = bad.url.replace("data.id=1", "data.id=2").replace("data.id=ORD01", "data.id=ORD02")
         assert bad.url != request.url
     elif provider.tamper == "signed":
-        for old, new in ((b'"value":1001', b'"value":9001'), (b'"value":4200', b'"value":9200')):
+        for old, new in ((b'"value":1001', b'"value":9001'), (b'"value":4200', b'"value":9200'), (b'"value":50000', b'"value":90000')):
             bad.body = bad.body.replace(old, new)
         if bad.body == request.body:
             bad.body = re.sub(rb'"token":"(.)', lambda m: b'"token":"' + (b"f" if m[1] != b"f" else b"0"), bad.body)

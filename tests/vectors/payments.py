@@ -100,6 +100,13 @@ def xero_cases(c):
     c.rejected("intent to receive, wrongly signed", empty, [c.other])
 
 
+def klarna_cases(c):
+    r = c.request.copy()
+    r.set("Klarna-Signature", b64(mac(c.key, r.body)))
+    c.event("in base64", r, [c.key])
+    c.rejected("in base64, wrong key", r, [c.other])
+
+
 PROVIDERS = {
     "adyen_platforms": Provider(keyed("HmacSignature", b64, bytes.fromhex), adyen_events, "HmacSignature", lambda n, i: hexadecimal(64)(n, i).upper()),
     "braintree": Provider(braintree, braintree_events, "form:bt_signature", hexadecimal(40), tamper="payload", cases=braintree_cases),
@@ -107,6 +114,7 @@ PROVIDERS = {
     "coinbase_commerce": Provider(body_hex("X-CC-Webhook-Signature"), fields("event/id", "event/type"), "X-CC-Webhook-Signature", lambda n, i: str(uuid.UUID(int=i)), answer=""),
     "creem": Provider(body_hex("creem-signature"), fields("id", "eventType"), "creem-signature", prefixed("whsec_"), answer=""),
     "easypost": Provider(body_hex("X-Hmac-Signature", "hmac-sha256-hex="), fields("id", "description"), "X-Hmac-Signature"),
+    "klarna": Provider(body_hex("Klarna-Signature"), fields("metadata/event_id", "metadata/event_type"), "Klarna-Signature", cases=klarna_cases),
     "qonto": Provider(stamped("X-Qonto-Signature", "t={t},v1={s}"), fields("id", "type"), "X-Qonto-Signature", tolerance=300, cases=qonto_cases),
     "razorpay": Provider(body_hex("X-Razorpay-Signature"), header_id("x-razorpay-event-id", "event"), "X-Razorpay-Signature"),
     "recurly": Provider(stamped("recurly-signature", "{t},{s}", scale=1000), lambda r: [(r.json["id"], f"{r.json['object_type']}.{r.json['event_type']}")], "recurly-signature", tolerance=300, cases=recurly_cases),

@@ -234,7 +234,16 @@ def sanity(r, key, at):
     r.set("sanity-webhook-signature", f"t={t},v1={value}")
 
 
+def google_push_cases(c):
+    r = c.request.copy()
+    r.set("X-Goog-Resource-State", "sync")
+    r.set("X-Goog-Message-Number", "1")
+    c.challenge("a new channel", r, [c.key])
+    c.rejected("a new channel, wrong token", r, [c.other])
+
+
 PROVIDERS = {
+    "google_push": Provider(token("X-Goog-Channel-Token"), lambda r: [(f"{r.get('X-Goog-Channel-ID')}:{r.get('X-Goog-Message-Number')}", r.get("X-Goog-Resource-State"))], "X-Goog-Channel-Token", tamper=None, cases=google_push_cases),
     "airtable": Provider(airtable_sign, lambda r: [(f"{r.json['webhook']['id']}:{r.json['timestamp']}", "webhook.changed")], "X-Airtable-Content-MAC", whsec("")),
     "anthropic": standard_like(lambda r: [(r.get("webhook-id"), r.json["data"]["type"])]),
     "auth0": Provider(token("Authorization"), items("", "log_id", "data/type"), "Authorization", tamper=None),

@@ -309,13 +309,23 @@ def google_events(r):
     return [(r.json["message"]["messageId"], kind)]
 
 
+def ebanx(r, key, at):
+    r.set("X-Signature-Content", b64(rsa(PRIVATE[key], r.body, hashes.SHA1)))
+
+
+def ebanx_events(r):
+    form = dict(r.form)
+    return [(code, f"{form['operation']}.{form['notification_type']}") for code in form["hash_codes"].split(",")]
+
+
 def travis_events(r):
     build = json.loads(dict(r.form)["payload"])
     return [(f"{build['id']}:{build['state']}", f"build.{build['state']}")]
 
 
 def woovi_events(r):
-    return [(f"{r.json['event']}:{r.json['charge']['correlationID']}:{r.json['pix']['endToEndId']}", r.json["event"])]
+    parts = [r.json["event"], r.json["charge"]["correlationID"], r.json.get("pix", {}).get("endToEndId")]
+    return [(":".join(part for part in parts if part), r.json["event"])]
 
 
 def plaid_events(r):
@@ -353,6 +363,7 @@ def table(make):
         "atlassian_connect": provider(atlassian, lambda r: [(r.get("X-Atlassian-Webhook-Identifier"), r.json["webhookEvent"])], "Authorization", tamper=None, config={"issuer": "sample-issuer"}),
         "discord": provider(discord, discord_events, "X-Signature-Ed25519", ed25519_key(bytes.hex), 300, answer=""),
         "ebay": provider(ebay, make.fields("notification/notificationId", "metadata/topic"), "X-EBAY-SIGNATURE", spki_pem("p256"), answer="", config={"verification_token": "not-a-real-verification-token-000001"}),
+        "ebanx": provider(ebanx, ebanx_events, "X-Signature-Content", spki_pem("rsa")),
         "fusionauth": provider(fusionauth, make.fields("event/id", "event/type"), "X-FusionAuth-Signature-JWT"),
         "google_pubsub": provider(google, google_events, "Authorization", fetched_key, tamper=None, secrets=[], config={"audience": "sample-audience", "email": "push@acme.example", "certs": {GOOGLE_KEYS: json.dumps({"keys": [jwk]})}}),
         "keygen": provider(keygen, make.fields("data/id", "data/attributes/event"), "Keygen-Signature", ed25519_key(bytes.hex), 300),
@@ -538,6 +549,13 @@ def more_cases(out, make):
         bad = request.copy()
         truelayer(bad, key, now, algorithm="none")
         out.rejected("no algorithm", bad, [])
+    if name == "ebanx":
+        key = spki_pem("rsa")(name, 1)
+        r = make.signed(name, out.provider, "payment_status_change.update", key)
+        value = r.get("X-Signature-Content")
+        r.drop("X-Signature-Content")
+        r.set("X-SignatureContent", value)
+        out.event("as payouts spell it", r, [key])
     if name == "travis":
         theirs = make.post(name, b"payload=%7B%22id%22%3A1%2C%22state%22%3A%22passed%22%2C%22repository%22%3A%7B%22owner_name%22%3A%22other%22%7D%7D", [make.FORM])
         travis(theirs, key, now)
