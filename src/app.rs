@@ -2,14 +2,16 @@
 //! in the order in which nothing is lost: no new requests, then no requests, then no work, then no store.
 
 mod keys;
+mod overrides;
 mod plan;
 mod statements;
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{net::SocketAddr, os::unix::fs::OpenOptionsExt as _, str::FromStr as _, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
 use metrics_exporter_prometheus::PrometheusHandle;
 use secrecy::ExposeSecret as _;
+use sqlx::sqlite::SqliteConnectOptions;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -22,6 +24,7 @@ use crate::{
 };
 
 pub use plan::{DEFAULT_HANDLER, FIRST_PROVIDER, Plan, plan, registry};
+pub(crate) use plan::{provider_problem, provider_warnings};
 pub use statements::{Findings, look};
 
 /// Which parts run in this process.
@@ -74,6 +77,9 @@ pub async fn start(
         migrate: start.migrate,
         ..store::Options::default()
     };
+    if start.migrate {
+        create_private(config.store.url.expose_secret()).with_context(|| format!("cannot create the store {shown}"))?;
+    }
     let store = store::open(config.store.url.expose_secret(), options)
         .await
         .with_context(|| format!("cannot open the store {shown}"))?;
@@ -104,8 +110,7 @@ pub async fn start(
         handlers,
         prometheus: prometheus.clone(),
     };
-    let servers = http::start(http_settings(config, start.role), services, stop.clone())
-        .with_context(|| format!("cannot listen on {} and {}", config.server.listen, config.admin.listen))?;
+    let servers = http::start(http_settings(config, start.role), services, stop.clone())?;
     let (public, admin) = (servers.public, servers.admin);
 
     let worker = worker.map(|worker| {
@@ -205,6 +210,28 @@ fn http_settings(config: &Config, role: Role) -> http::Settings {
         settings.workers = config.server.workers;
     }
     settings
+}
+
+/// Creates the file of a SQLite URL, where there is none, so that only its owner can read it: it holds what senders
+/// meant for us alone. SQLite gives the files beside it the same mode. Says whether it did.
+///
+/// # Errors
+/// The file cannot be created.
+pub fn create_private(url: &str) -> std::io::Result<bool> {
+    let Some(options) = url
+        .starts_with("sqlite:")
+        .then(|| SqliteConnectOptions::from_str(url).ok())
+        .flatten()
+    else {
+        return Ok(false);
+    };
+    let mut new = std::fs::OpenOptions::new();
+    new.write(true).create_new(true).mode(0o600);
+    match new.open(options.get_filename()) {
+        Ok(_) => Ok(true),
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 /// What retention removes.

@@ -12,23 +12,38 @@ use crate::config::{Log, LogFormat};
 #[derive(Debug, thiserror::Error)]
 pub enum TelemetryError {
     #[error(
-        "log.level: `{0}` is not a level (error, warn, info, debug, trace) nor a list such as info,cerca::http=debug"
+        "`{0}` is not a level (off, error, warn, info, debug, trace) nor a list of levels and target=level, such as \
+         info,cerca::http=debug"
     )]
     Level(String),
     #[error("metrics cannot be set up: {0}")]
     Metrics(#[from] metrics_exporter_prometheus::BuildError),
 }
 
-/// Libraries that tell at `info` what only their authors need. A directive of the operator's own for the same target
-/// comes later and counts.
-const QUIET: &str = "actix_server=warn,tokio_cron_scheduler=warn,sqlx=warn";
+/// Libraries that tell at `info` what only their authors need, and one that calls every piece of garbage that a stranger
+/// sends an error. A directive of the operator's own for the same target comes later and counts.
+const QUIET: &str = "actix_server=warn,actix_http=off,tokio_cron_scheduler=warn,sqlx=warn";
+
+const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
 /// Checks the directives of `log.level` without setting anything up.
 ///
 /// # Errors
 /// Says what was expected.
 pub fn filter(level: &str) -> Result<EnvFilter, TelemetryError> {
-    EnvFilter::try_new(format!("{QUIET},{level}")).map_err(|_| TelemetryError::Level(level.to_owned()))
+    let wrong = || TelemetryError::Level(level.to_owned());
+    let directives: Vec<&str> = level.split(',').map(str::trim).collect();
+    if !directives.iter().all(|text| is_directive(text)) {
+        return Err(wrong());
+    }
+    EnvFilter::try_new(format!("{QUIET},{}", directives.join(","))).map_err(|_| wrong())
+}
+
+/// `info` or `target=info`. The filter itself would take a misspelt level for the name of a target, and show everything
+/// of that target, which is nothing.
+fn is_directive(text: &str) -> bool {
+    let (target, level) = text.rsplit_once('=').unwrap_or(("all", text));
+    !target.is_empty() && LEVELS.iter().any(|known| known.eq_ignore_ascii_case(level))
 }
 
 /// Sends logs to standard error. A second call changes nothing, so that tests may call it too.
@@ -197,6 +212,23 @@ mod tests {
             shown.contains("actix_server=warn") && shown.contains("sqlx=debug") && !shown.contains("sqlx=warn"),
             "{shown}"
         );
-        assert!(filter("loud=very").unwrap_err().to_string().contains("is not a level"));
+        for wrong in ["loud", "", "info,", "info,loud", "loud=very", "=info", "cerca"] {
+            let error = filter(wrong).unwrap_err().to_string();
+            assert!(error.contains("is not a level"), "{wrong}: {error}");
+        }
+        for right in ["off", "WARN", "warn, sqlx=debug", "actix_http::h1=trace"] {
+            assert!(filter(right).is_ok(), "{right}");
+        }
+    }
+
+    #[test]
+    fn garbage_of_strangers_is_quiet_unless_asked_for() {
+        let shown = |level: &str| filter(level).unwrap().to_string();
+        assert!(shown("info").contains("actix_http=off"));
+        let asked = shown("info,actix_http=error");
+        assert!(
+            asked.contains("actix_http=error") && !asked.contains("actix_http=off"),
+            "{asked}"
+        );
     }
 }

@@ -2,142 +2,18 @@
 
 #![allow(clippy::unwrap_used, reason = "this whole binary is tests")]
 
+#[path = "cli/settings.rs"]
+mod settings;
+#[path = "cli/support.rs"]
+mod support;
+
 use std::{
     fs,
-    io::{BufRead as _, BufReader, Read as _, Write as _},
-    path::Path,
-    process::{Child, Command, Output, Stdio},
+    io::{Read as _, Write as _},
+    process::Stdio,
 };
 
-use serde_json::Value;
-use tempfile::TempDir;
-
-/// A folder with a configuration of its own.
-struct Place(TempDir);
-
-/// What a command gave.
-struct Ran {
-    code: i32,
-    stdout: String,
-    stderr: String,
-}
-
-const STRIPE: &str = "[[provider]]\nname = \"stripe\"\nsecrets = [\"env:STRIPE_SECRET\"]\n\n";
-
-impl Place {
-    fn new() -> Self {
-        Self(TempDir::new().unwrap())
-    }
-
-    /// With ports that nobody has, and this in addition.
-    fn with(rest: &str) -> Self {
-        let place = Self::new();
-        let free = || std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let (public, admin) = (free(), free());
-        let (public, admin) = (public.local_addr().unwrap(), admin.local_addr().unwrap());
-        place.write(&format!(
-            "[server]\nlisten = \"{public}\"\n\n[admin]\nlisten = \"{admin}\"\n\n{rest}"
-        ));
-        place
-    }
-
-    fn path(&self) -> &Path {
-        self.0.path()
-    }
-
-    fn write(&self, text: &str) {
-        fs::write(self.path().join("cerca.toml"), text).unwrap();
-    }
-
-    #[allow(
-        clippy::disallowed_methods,
-        reason = "what the environment says must not reach the binary"
-    )]
-    fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_cerca"));
-        for (name, _) in std::env::vars_os() {
-            if name.to_string_lossy().starts_with("CERCA_") {
-                command.env_remove(name);
-            }
-        }
-        command
-            .args(arguments)
-            .current_dir(self.path())
-            .env("STRIPE_SECRET", "whsec_c2VjcmV0IG9mIHRoZSB0ZXN0cw==")
-            .stdin(Stdio::null());
-        command
-    }
-
-    fn run(&self, arguments: &[&str]) -> Ran {
-        Ran::of(&self.command(arguments).output().unwrap())
-    }
-
-    fn serve(&self) -> Server {
-        let mut child = self
-            .command(&["serve"])
-            .env("CERCA_LOG__FORMAT", "json")
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
-        let ready = lines
-            .by_ref()
-            .map(Result::unwrap)
-            .find(|line| line.contains("\"message\":\"ready\""));
-        assert!(ready.is_some(), "the server did not start");
-        std::thread::spawn(move || lines.for_each(drop));
-        Server(child)
-    }
-}
-
-impl Ran {
-    fn of(output: &Output) -> Self {
-        Self {
-            code: output.status.code().unwrap_or(-1),
-            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
-            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
-        }
-    }
-
-    #[track_caller]
-    fn ok(self) -> Self {
-        assert_eq!(self.code, 0, "{}{}", self.stdout, self.stderr);
-        self
-    }
-
-    #[track_caller]
-    fn fails(self, code: i32, text: &str) {
-        assert_eq!(self.code, code, "{}{}", self.stdout, self.stderr);
-        let all = self.stdout + &self.stderr;
-        assert!(all.contains(text), "{all}");
-    }
-
-    fn objects(&self) -> Vec<Value> {
-        self.stdout
-            .lines()
-            .map(|line| serde_json::from_str(line).unwrap())
-            .collect()
-    }
-}
-
-/// Ends with a SIGTERM, and in good order.
-struct Server(Child);
-
-impl Server {
-    fn stop(mut self) {
-        let pid = self.0.id().to_string();
-        Command::new("kill").args(["-TERM", &pid]).status().unwrap();
-        assert!(self.0.wait().unwrap().success());
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
+use support::{Place, STRIPE};
 
 #[test]
 fn init_writes_once_and_check_accepts_it() {
@@ -178,33 +54,6 @@ fn check_prints_urls_and_hides_secrets() {
 }
 
 #[test]
-fn mistakes_have_places_and_exit_codes() {
-    let place = Place::new();
-    place.write("[[provider]]\nname = \"strype\"\nsecrets = [\"env:STRIPE_SECRET\"]\n");
-    place
-        .run(&["check"])
-        .fails(1, "cerca.toml:1:1: provider[0].adapter: there is no adapter `strype`");
-    place.run(&["serve"]).fails(1, "there is no adapter `strype`");
-    place.write("[[provider]]\nname = \"stripe\"\n");
-    place
-        .run(&["check"])
-        .fails(1, "cerca.toml:1:1: provider[0].secrets: it has no secret");
-    place.write("[[handler]]\nname = \"h\"\nevents = [\"*\"]\nkind = \"http\"\n");
-    place
-        .run(&["check"])
-        .fails(1, "cerca.toml:1:1: handler[0].url: `url` is required");
-    place.write("[log]\nlevel = \"loud=very\"\n");
-    place.run(&["check"]).fails(1, "cerca.toml:2:9: log.level: ");
-    place
-        .run(&["check", "-c", "absent.toml"])
-        .fails(1, "absent.toml: cannot be read");
-    place.run(&["chek"]).fails(2, "check");
-    place
-        .run(&["events", "list", "--status", "odd"])
-        .fails(2, "is not a status");
-}
-
-#[test]
 fn adapters_are_listed_shown_and_checked() {
     let place = Place::new();
     let all = place.run(&["providers", "list", "--json"]).ok().objects();
@@ -218,9 +67,33 @@ fn adapters_are_listed_shown_and_checked() {
             .stdout
             .contains("secrets = [\"env:STRIPE_SECRET\"]")
     );
+    let facts = place.run(&["providers", "show", "stripe"]).ok().stdout;
+    assert!(
+        facts.contains("Retries:") && !facts.contains("[[signature]]"),
+        "{facts}"
+    );
+    let toml = place.run(&["providers", "show", "stripe", "--toml"]).ok().stdout;
+    assert!(
+        toml.contains("[[signature]]") && !toml.contains("In cerca.toml"),
+        "{toml}"
+    );
     place
         .run(&["providers", "show", "strype"])
         .fails(1, "did you mean stripe?");
+
+    let one = place.run(&["providers", "list", "shopify"]).ok().stdout;
+    for word in [
+        "https://YOUR-HOST/webhooks/shopify",
+        "Secret: ",
+        "Retries: ",
+        "Timeout: ",
+        "Disabling: ",
+        "1. ",
+    ] {
+        assert!(one.contains(word), "{word}: {one}");
+    }
+    let page = place.run(&["providers", "docs"]).ok().stdout;
+    assert!(page.contains("| `stripe` | [Stripe](https://"), "{page}");
 
     let folder = place.path().join("adapters/mine");
     fs::create_dir_all(&folder).unwrap();
@@ -232,6 +105,35 @@ fn adapters_are_listed_shown_and_checked() {
     place
         .run(&["providers", "check", "mine", "--providers", "adapters"])
         .fails(1, "adapter.toml:3");
+}
+
+#[test]
+fn the_registered_providers_are_looked_at() {
+    let place = Place::with(
+        "[[provider]]\nname = \"square\"\nsecrets = [\"abc\"]\n[[provider]]\nname = \"shop\"\nadapter = \"shopify\"\n\
+         secrets = [\"shpat_0123456789abcdef\"]\n",
+    );
+    let ran = place.run(&["providers", "check"]).ok().stdout;
+    for sentence in [
+        "cerca.toml:7:1: provider[0].public_url: the sender signs the URL that it calls, and `public_url` is not set",
+        "cerca.toml:13:12: provider[1].secrets[0]: secret 1 begins with `shpat_`: an Admin API access token",
+        "2 registered providers looked at, 0 errors",
+    ] {
+        assert!(ran.contains(sentence), "{sentence}: {ran}");
+    }
+    assert!(!ran.contains("0123456789abcdef"), "{ran}");
+    let shop = place.run(&["providers", "check", "shop", "--json"]).ok().objects();
+    assert!(shop.iter().any(|line| line["kind"] == "warning"), "{shop:?}");
+    assert_eq!(shop.last().unwrap()["registered"], 1);
+    place.write("[[provider]]\nname = \"square\"\nsecrets = [\"env:NOT_SET_AT_ALL\"]\n");
+    // The adapters can be checked where the secrets are not; `cerca check` is what refuses.
+    let elsewhere = place.run(&["providers", "check"]).ok().stdout;
+    assert!(
+        elsewhere.contains("warning: cerca.toml:3:12: provider[0].secrets[0]: ")
+            && elsewhere.contains("NOT_SET_AT_ALL"),
+        "{elsewhere}"
+    );
+    place.run(&["check"]).fails(1, "NOT_SET_AT_ALL");
 }
 
 #[test]
@@ -263,9 +165,10 @@ fn an_event_is_triggered_looked_at_and_reprocessed() {
             ran.stdout
         );
     }
-    place
-        .run(&["trigger", "stripe", "nothing"])
-        .fails(1, "There are: invoice.paid, payment_intent.succeeded");
+    place.run(&["trigger", "stripe", "nothing"]).fails(
+        1,
+        "There are: charge.refunded, invoice.paid, payment_intent.payment_failed",
+    );
     place.run(&["trigger", "strip"]).fails(1, "did you mean stripe?");
 
     let events = place.run(&["events", "list", "--json"]).ok().objects();
@@ -289,6 +192,12 @@ fn an_event_is_triggered_looked_at_and_reprocessed() {
     );
     let detail = &place.run(&["events", "show", "stripe", id, "--json"]).ok().objects()[0];
     assert!(detail["attempts"].is_array());
+    let normalized = &detail["normalized"];
+    assert_eq!(
+        (&normalized["type"], &normalized["amount"], &normalized["currency"]),
+        (&"payment.succeeded".into(), &4990.into(), &"EUR".into())
+    );
+    assert!(shown.contains("4990 (EUR, minor units)"), "{shown}");
     place
         .run(&["events", "show", "stripe", "--odd & id"])
         .fails(1, "there is no event --odd & id of stripe");

@@ -6,9 +6,11 @@ use std::{path::Path, sync::Arc};
 use crate::{
     adapters::{Provider, ProviderError, Registry, RegistryError},
     config::{Config, ConfigError, Problem},
-    handlers::{self, FormFields, HandlerError, HandlerSpec, Route, Router},
+    handlers::{self, FormFields, HandlerError, HandlerSpec, Normalizers, Route, Router},
     telemetry,
 };
+
+use super::overrides;
 
 /// The handler that prints every event, used where none is configured.
 pub const DEFAULT_HANDLER: &str = "log";
@@ -58,9 +60,10 @@ pub fn plan(config: &Config, adapters: Option<&Path>) -> Result<Plan, ConfigErro
     let mut providers = Vec::with_capacity(config.providers.len());
     for (index, provider) in config.providers.iter().enumerate() {
         let path = format!("provider[{index}]");
+        warnings.extend(overrides::unknown_options(config, &path, &provider.spec, &registry));
         match Provider::new(provider.spec.clone(), &registry) {
             Ok(provider) => {
-                warnings.extend(provider.warnings().iter().map(|text| config.problem(&path, text)));
+                warnings.extend(provider_warnings(config, &path, &provider));
                 providers.push(Arc::new(provider));
             }
             Err(error) => problems.push(provider_problem(config, &path, &error)),
@@ -70,7 +73,11 @@ pub fn plan(config: &Config, adapters: Option<&Path>) -> Result<Plan, ConfigErro
         let field = provider.form_field()?;
         Some((provider.name.to_string(), field.to_owned()))
     });
-    match ready_handlers(config, form_fields.collect()) {
+    let normalizers = providers.iter().filter_map(|provider: &Arc<Provider>| {
+        let normalize = provider.normalize()?;
+        Some((provider.name.to_string(), Arc::clone(normalize)))
+    });
+    match ready_handlers(config, form_fields.collect(), normalizers.collect()) {
         Ok((routes, router)) if problems.is_empty() => Ok(Plan {
             registry,
             providers,
@@ -86,7 +93,11 @@ pub fn plan(config: &Config, adapters: Option<&Path>) -> Result<Plan, ConfigErro
     }
 }
 
-fn ready_handlers(config: &Config, form_fields: FormFields) -> Result<(Vec<Route>, Router), HandlerError> {
+fn ready_handlers(
+    config: &Config,
+    form_fields: FormFields,
+    normalizers: Normalizers,
+) -> Result<(Vec<Route>, Router), HandlerError> {
     let default;
     let specs: &[HandlerSpec] = if config.handlers.is_empty() {
         default = [log_everything()?];
@@ -101,6 +112,7 @@ fn ready_handlers(config: &Config, form_fields: FormFields) -> Result<(Vec<Route
         environment: &environment,
         resolve: &|reference| config.resolve(reference),
         form_fields: Arc::new(form_fields),
+        normalizers: Arc::new(normalizers),
     };
     Ok((handlers::build(specs, &context)?, Router::new(specs)?))
 }
@@ -113,13 +125,33 @@ fn log_everything() -> Result<HandlerSpec, HandlerError> {
     })
 }
 
-fn provider_problem(config: &Config, path: &str, error: &ProviderError) -> Problem {
+/// What deserves a look about a provider, each with its place in the configuration.
+pub(crate) fn provider_warnings(config: &Config, path: &str, provider: &Provider) -> Vec<Problem> {
+    let place = |text: &str| {
+        let secret = text
+            .strip_prefix("secret ")
+            .and_then(|rest| rest.split(' ').next()?.parse().ok());
+        if let Some(number) = secret {
+            return format!("{path}.secrets[{}]", usize::saturating_sub(number, 1));
+        }
+        let key = ["signature.key", "public_url", "tolerance"];
+        match key.into_iter().find(|key| text.contains(&format!("`{key}`"))) {
+            Some(key) => format!("{path}.{key}"),
+            None if text.contains("option `") => format!("{path}.options"),
+            None => path.to_owned(),
+        }
+    };
+    let warnings = provider.warnings().iter();
+    warnings.map(|text| config.problem(&place(text), text)).collect()
+}
+
+pub(crate) fn provider_problem(config: &Config, path: &str, error: &ProviderError) -> Problem {
     let key = match error {
         ProviderError::UnknownAdapter { .. } => "adapter".to_owned(),
         ProviderError::NoSecret { .. } => "secrets".to_owned(),
         ProviderError::Secret { number, .. } => format!("secrets[{}]", number.saturating_sub(1)),
         ProviderError::Setting { key, .. } if !key.contains(',') => key.clone(),
-        ProviderError::Setting { .. } => "signature".to_owned(),
+        ProviderError::Setting { problem, .. } => return overrides::problem(config, path, problem),
         _ => "name".to_owned(),
     };
     let text = chain(error);

@@ -13,13 +13,14 @@ use super::{
 };
 use crate::{
     app::{self, Plan},
-    config::{Config, ConfigError, Environment, Problem},
+    config::{Config, ConfigError, Environment, Problem, Secrets},
     handlers::Action,
 };
 
 pub(super) async fn run(context: &Context) -> anyhow::Result<ExitCode> {
     let out = context.out;
-    let checked = Config::load(context.global.config.as_deref(), &Environment::of_process()).and_then(|config| {
+    let path = context.global.config.as_deref();
+    let checked = Config::load(path, &Environment::of_process(), Secrets::Fetch).and_then(|config| {
         let plan = app::plan(&config, context.global.adapters.as_deref())?;
         Ok((config, plan))
     });

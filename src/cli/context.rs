@@ -8,7 +8,7 @@ use secrecy::ExposeSecret as _;
 use super::{Global, output::Out};
 use crate::{
     adapters::Registry,
-    config::{Config, Environment},
+    config::{Config, Environment, Secrets},
     store::{self, Store},
 };
 
@@ -23,8 +23,19 @@ impl Context {
         Self { global, out }
     }
 
+    /// For what looks at the store: the secrets of senders and handlers need not be at hand.
     pub(super) fn config(&self) -> anyhow::Result<Config> {
-        Ok(Config::load(self.global.config.as_deref(), &Environment::of_process())?)
+        self.load(Secrets::Leave)
+    }
+
+    /// For what verifies, signs, or runs handlers.
+    pub(super) fn config_with_secrets(&self) -> anyhow::Result<Config> {
+        self.load(Secrets::Fetch)
+    }
+
+    fn load(&self, secrets: Secrets) -> anyhow::Result<Config> {
+        let path = self.global.config.as_deref();
+        Ok(Config::load(path, &Environment::of_process(), secrets)?)
     }
 
     pub(super) fn registry(&self) -> anyhow::Result<Registry> {

@@ -6,11 +6,13 @@ use anyhow::Context as _;
 use secrecy::ExposeSecret as _;
 
 use super::context::Context;
-use crate::store;
+use crate::{app, store};
 
 pub(super) async fn run(context: &Context) -> anyhow::Result<ExitCode> {
     let config = context.config()?;
     let shown = config.store.redacted();
+    let created =
+        app::create_private(config.store.url.expose_secret()).with_context(|| format!("cannot create {shown}"))?;
     let store = store::open(config.store.url.expose_secret(), store::Options::default())
         .await
         .with_context(|| format!("cannot migrate {shown}"))?;
@@ -18,9 +20,10 @@ pub(super) async fn run(context: &Context) -> anyhow::Result<ExitCode> {
     if context.out.json {
         context
             .out
-            .object(&serde_json::json!({ "store": shown, "migrated": true }))?;
+            .object(&serde_json::json!({ "store": shown, "migrated": true, "created": created }))?;
     } else {
-        context.out.line(format!("{shown} is up to date"))?;
+        let done = if created { "was created" } else { "is up to date" };
+        context.out.line(format!("{shown} {done}"))?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -11,6 +11,12 @@ use crate::{
     ingest::{self, Bad, OwnedRequest},
 };
 
+/// How long a server may take to begin to listen, because it was started a moment ago.
+const START: Duration = Duration::from_secs(2);
+
+/// How often it is tried meanwhile.
+const KNOCK: Duration = Duration::from_millis(50);
+
 /// How long a server may take to answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -37,16 +43,27 @@ impl Sender {
         })
     }
 
-    /// Sends a request to this server, whatever public URL it was signed for.
+    /// Sends a request to this server, whatever public URL it was signed for. Waits a little for one that does not listen
+    /// yet.
     pub(super) async fn send(&self, request: &OwnedRequest) -> anyhow::Result<Reply> {
-        let started = Instant::now();
+        let began = Instant::now();
         let method = reqwest::Method::from_bytes(request.method.as_bytes())?;
         let url = format!("{}{}", self.base, request.path_and_query());
         let mut sending = self.client.request(method, url).body(request.body.clone());
         for (name, value) in &request.headers {
             sending = sending.header(name.as_str(), value.as_slice());
         }
-        let reply = sending.send().await.map_err(|error| {
+        let request = sending.build()?;
+        let (started, reply) = loop {
+            let started = Instant::now();
+            // A body of bytes can always be sent again.
+            let again = request.try_clone().context("the request cannot be sent twice")?;
+            match self.client.execute(again).await {
+                Err(error) if error.is_connect() && began.elapsed() < START => tokio::time::sleep(KNOCK).await,
+                result => break (started, result),
+            }
+        };
+        let reply = reply.map_err(|error| {
             if error.is_connect() {
                 anyhow::anyhow!(
                     "no server answers at {}; start one with `cerca serve`, or name it with --url",
@@ -116,4 +133,35 @@ pub(super) fn sample(
 pub(super) fn sign(provider: &Provider, sample: &OwnedRequest, bad: Bad) -> anyhow::Result<OwnedRequest> {
     ingest::sign(provider, sample, Timestamp::now(), bad)
         .with_context(|| format!("cannot sign the sample for {}", provider.name))
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_server_that_begins_to_listen_a_little_later_is_waited_for() {
+        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = free.local_addr().unwrap();
+        drop(free);
+        let server = tokio::spawn(async move {
+            tokio::time::sleep(3 * KNOCK).await;
+            let listener = tokio::net::TcpListener::bind(address).await.unwrap();
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut request = [0; 1024];
+            assert!(stream.read(&mut request).await.unwrap() > 0);
+            stream
+                .write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+                .await
+                .unwrap();
+        });
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let request = OwnedRequest::parse(b"POST /webhooks/x HTTP/1.1\n\n{}", "http://h").unwrap();
+        let reply = Sender::new(&format!("http://{address}")).unwrap().send(&request).await;
+        let reply = reply.unwrap();
+        assert_eq!((reply.status, reply.body.as_str()), (200, "ok"));
+        server.await.unwrap();
+    }
 }

@@ -35,7 +35,7 @@ enum RoleName {
 
 impl Serve {
     pub(super) async fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
-        let config = context.config()?;
+        let config = context.config_with_secrets()?;
         let plan = app::plan(&config, context.global.adapters.as_deref())?;
         telemetry::log(&config.log)?;
         let metrics = telemetry::metrics()?;

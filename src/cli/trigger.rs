@@ -51,7 +51,7 @@ enum Fault {
 
 impl Trigger {
     pub(super) async fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
-        let config = context.config()?;
+        let config = context.config_with_secrets()?;
         let plan = app::plan(&config, context.global.adapters.as_deref())?;
         let provider = self.provider(context, &config, &plan)?;
         let Some(adapter) = plan.registry.get(&provider.adapter) else {

@@ -70,7 +70,7 @@ fn vectors(context: &Context, file: &Path) -> anyhow::Result<ExitCode> {
 /// The steps that a server takes with this request, for people; the exit code says whether it verifies.
 fn explain(context: &Context, name: &str, file: &Path, at: Option<Timestamp>) -> anyhow::Result<ExitCode> {
     let out = context.out;
-    let config = context.config()?;
+    let config = context.config_with_secrets()?;
     let plan = app::plan(&config, context.global.adapters.as_deref())?;
     let Some(provider) = plan.providers.iter().find(|provider| &*provider.name == name) else {
         let names: Vec<&str> = plan.providers.iter().map(|provider| &*provider.name).collect();

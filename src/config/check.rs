@@ -5,10 +5,11 @@ use std::{collections::BTreeMap, path::Path};
 use secrecy::{ExposeSecret as _, SecretString};
 
 use super::{
-    Admin, Config, ConfigError, Environment, ProviderConfig, StoreUrl,
+    Admin, Config, ConfigError, Environment, ProviderConfig, Secrets, StoreUrl,
     error::Problem,
     file::{AdminTable, File, ProviderTable, Retention, Server, StoreTable, Worker},
     folder_of,
+    limits::{self, MAX_BODY},
     secret::Reference,
     source::Source,
 };
@@ -18,14 +19,12 @@ use crate::{
     units::{format_duration, format_size, parse_duration},
 };
 
-/// The largest body that any provider may be given.
-const MAX_BODY: usize = 32 << 20;
-
 /// What one pass over the file needs and finds.
 struct Pass<'a> {
     source: &'a Source,
     folder: &'a Path,
     environment: &'a Environment,
+    secrets: Secrets,
     problems: Vec<Problem>,
     warnings: Vec<Problem>,
 }
@@ -35,26 +34,24 @@ pub(super) fn resolve(
     source: Source,
     path: Option<&Path>,
     environment: &Environment,
+    secrets: Secrets,
 ) -> Result<Config, ConfigError> {
     let folder = folder_of(path);
     let mut pass = Pass {
         source: &source,
         folder: &folder,
         environment,
+        secrets,
         problems: Vec::new(),
         warnings: Vec::new(),
     };
     pass.server(&mut file.server);
-    let admin = pass.admin(file.admin);
+    let admin = pass.admin(file.admin, &file.server);
     let store = pass.store(&file.store);
     pass.worker(&file.worker);
     pass.retention(&file.retention);
     let providers = pass.providers(file.provider, &file.server);
     let handlers = pass.handlers(file.handler, &providers);
-    let mut log = file.log;
-    if let Some(level) = environment.get("CERCA_LOG").filter(|level| !level.is_empty()) {
-        level.clone_into(&mut log.level);
-    }
     let Pass { problems, warnings, .. } = pass;
     if !problems.is_empty() {
         return Err(ConfigError(problems));
@@ -65,7 +62,7 @@ pub(super) fn resolve(
         store,
         worker: file.worker,
         retention: file.retention,
-        log,
+        log: file.log,
         providers,
         handlers,
         warnings,
@@ -90,12 +87,14 @@ impl Pass<'_> {
         }
         self.max_body("server.max_body", server.max_body);
         self.not_zero("server.body_timeout", server.body_timeout.is_zero());
+        self.within("server.workers", limits::workers(server.workers));
     }
 
-    fn admin(&mut self, table: AdminTable) -> Admin {
+    fn admin(&mut self, table: AdminTable, server: &Server) -> Admin {
+        self.within("admin.listen", limits::listeners(server.listen, table.listen));
+        let said = table.token.is_some();
         let token = table.token.and_then(|token| self.secret("admin.token", &token));
-        if token.is_none() && !table.listen.ip().is_loopback() && !self.problems.iter().any(|p| p.key == "admin.token")
-        {
+        if !said && !table.listen.ip().is_loopback() {
             let message = format!(
                 "required, because {} can be reached from outside; set it to env:CERCA_ADMIN_TOKEN, or listen on 127.0.0.1",
                 table.listen
@@ -117,15 +116,8 @@ impl Pass<'_> {
             }
         };
         let text = url.expose_secret();
-        let known = ["sqlite:", "postgres://", "postgresql://"];
-        if !text.is_empty() && !known.iter().any(|scheme| text.starts_with(scheme)) {
-            self.wrong(
-                "store.url",
-                "expected sqlite:PATH or postgres://user:password@host/database",
-            );
-        }
-        if text.contains(":memory:") {
-            self.warn("store.url", "everything is lost when the process ends");
+        if !text.is_empty() {
+            self.within("store.url", limits::store_url(text));
         }
         if table.url.is_literal() && super::redact_url(text) != text {
             self.warn(
@@ -137,8 +129,8 @@ impl Pass<'_> {
     }
 
     fn worker(&mut self, worker: &Worker) {
-        self.not_zero("worker.concurrency", worker.concurrency == 0);
-        self.not_zero("worker.lease", worker.lease.is_zero());
+        self.within("worker.concurrency", limits::concurrency(worker.concurrency));
+        self.within("worker.lease", limits::lease(worker.lease));
     }
 
     fn retention(&mut self, retention: &Retention) {
@@ -201,7 +193,8 @@ impl Pass<'_> {
         }
         match table.verify.as_deref() {
             None => {}
-            Some("none") => self.warn(&at("verify"), "anyone can send events to this provider"),
+            // The provider itself warns of it, whether it is said here or by its adapter.
+            Some("none") => {}
             Some(other) => self.wrong(&at("verify"), format!("`{other}` is not `none`, its only value")),
         }
         ProviderConfig {
@@ -230,6 +223,11 @@ impl Pass<'_> {
             self.name(&path, "handler", &handler.name, index, &mut seen);
             for (number, pattern) in handler.events.iter().enumerate() {
                 self.pattern(&format!("{path}.events[{number}]"), pattern, providers);
+            }
+            self.within(&format!("{path}.concurrency"), limits::concurrency(handler.concurrency));
+            self.within(&format!("{path}.retry.base"), limits::retry(&handler.retry));
+            if let Some(message) = limits::program(&handler.command, self.folder, self.environment) {
+                self.warn(&format!("{path}.command[0]"), message);
             }
         }
         handlers
@@ -268,6 +266,9 @@ impl Pass<'_> {
     }
 
     fn secret(&mut self, path: &str, reference: &Reference) -> Option<SecretString> {
+        if self.secrets == Secrets::Leave {
+            return None;
+        }
         match reference.resolve(self.folder, self.environment) {
             Ok(secret) => Some(secret),
             Err(message) => {
@@ -312,6 +313,12 @@ impl Pass<'_> {
     fn max_body(&mut self, path: &str, bytes: usize) {
         if bytes == 0 || bytes > MAX_BODY {
             let message = format!("{} is not between 1B and {}", format_size(bytes), format_size(MAX_BODY));
+            self.wrong(path, message);
+        }
+    }
+
+    fn within(&mut self, path: &str, judged: Result<(), String>) {
+        if let Err(message) = judged {
             self.wrong(path, message);
         }
     }

@@ -139,6 +139,16 @@ pub(super) fn overrides(environment: &Environment) -> Result<Vec<Override>, Conf
             None => problems.push(unknown(variable, section, key)),
         }
     }
+    // Last, so that the short name wins over the long one.
+    if let Some(level) = environment.get("CERCA_LOG").filter(|level| !level.is_empty()) {
+        found.push(Override {
+            variable: "CERCA_LOG".to_owned(),
+            section: "log",
+            key: "level",
+            kind: Kind::Text,
+            value: level.to_owned(),
+        });
+    }
     if problems.is_empty() {
         Ok(found)
     } else {

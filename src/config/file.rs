@@ -65,7 +65,7 @@ impl Default for Server {
     }
 }
 
-/// `[admin]`: dashboard, API and metrics.
+/// `[admin]`: JSON API and metrics.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct AdminTable {

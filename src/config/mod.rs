@@ -6,8 +6,10 @@ mod effective;
 mod env;
 mod error;
 mod file;
+mod limits;
 mod secret;
 mod source;
+mod words;
 
 #[cfg(test)]
 mod tests;
@@ -34,6 +36,16 @@ pub const EXAMPLE: &str = include_str!("../../deploy/cerca.example.toml");
 
 /// The file that commands read when none is named.
 pub const DEFAULT_FILE: &str = "cerca.toml";
+
+/// Whether a command needs the secrets of providers, handlers and the admin listener.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Secrets {
+    /// Those that are missing are mistakes.
+    Fetch,
+    /// None is looked for: whoever looks at the store need not hold the keys of the senders. The URL of the store is
+    /// fetched all the same.
+    Leave,
+}
 
 /// All settings, checked, with secrets fetched.
 pub struct Config {
@@ -80,7 +92,7 @@ impl Config {
     ///
     /// # Errors
     /// Every mistake that was found.
-    pub fn load(path: Option<&Path>, environment: &Environment) -> Result<Self, ConfigError> {
+    pub fn load(path: Option<&Path>, environment: &Environment, secrets: Secrets) -> Result<Self, ConfigError> {
         let path = match path {
             Some(path) => Some(path.to_owned()),
             None => Some(PathBuf::from(DEFAULT_FILE)).filter(|path| path.exists()),
@@ -89,7 +101,7 @@ impl Config {
             Some(path) => std::fs::read_to_string(path).map_err(|error| unreadable(path, &error))?,
             None => String::new(),
         };
-        Self::parse(path.as_deref(), text, environment)
+        Self::parse_for(path.as_deref(), text, environment, secrets)
     }
 
     /// Reads the text of a file; `path` names it in messages, and its folder is where `file:` references start.
@@ -97,10 +109,19 @@ impl Config {
     /// # Errors
     /// Every mistake that was found.
     pub fn parse(path: Option<&Path>, text: String, environment: &Environment) -> Result<Self, ConfigError> {
+        Self::parse_for(path, text, environment, Secrets::Fetch)
+    }
+
+    fn parse_for(
+        path: Option<&Path>,
+        text: String,
+        environment: &Environment,
+        secrets: Secrets,
+    ) -> Result<Self, ConfigError> {
         let source = Source::new(path, text, env::overrides(environment)?)?;
         let file = file::File::deserialize(toml::Deserializer::from(source.tree()?))
             .map_err(|error| source.explain(&error))?;
-        check::resolve(file, source, path, environment)
+        check::resolve(file, source, path, environment, secrets)
     }
 
     /// A problem with the value at `path`, such as `provider[0].adapter`, for what only later stages can judge.

@@ -24,6 +24,9 @@ impl Reference {
     /// Says what is missing or empty; never any part of the value.
     pub fn resolve(&self, folder: &Path, environment: &Environment) -> Result<SecretString, String> {
         let value = if let Some(name) = self.0.strip_prefix("env:") {
+            if name.trim().is_empty() {
+                return Err("env: without a name; expected that of a variable, such as env:STRIPE_SECRET".to_owned());
+            }
             let value = environment
                 .get(name)
                 .ok_or_else(|| format!("the environment variable {name} is not set"))?;
@@ -32,6 +35,9 @@ impl Reference {
             }
             value.to_owned()
         } else if let Some(path) = self.0.strip_prefix("file:") {
+            if path.trim().is_empty() {
+                return Err("file: without a path; expected one, such as file:stripe.secret".to_owned());
+            }
             let path = folder.join(path);
             let text = std::fs::read_to_string(&path)
                 .map_err(|error| format!("cannot read the secret in {}: {error}", path.display()))?;

@@ -11,6 +11,7 @@ use toml::{
 use super::{
     env::Override,
     error::{ConfigError, Problem},
+    words,
 };
 
 /// A parsed file with its overrides.
@@ -32,10 +33,7 @@ impl Source {
 
     /// Parses anew: positions are asked for when something is wrong, so holding the tree would only cost a lifetime.
     pub(super) fn tree(&self) -> Result<Spanned<DeTable<'_>>, Problem> {
-        let mut root = DeTable::parse(&self.text).map_err(|error| {
-            let place = self.place_of(error.span().map_or(0, |span| span.start));
-            Problem::new(place, "", error.message().lines().collect::<Vec<_>>().join(", "))
-        })?;
+        let mut root = DeTable::parse(&self.text).map_err(|error| self.unparsable(&error))?;
         for (index, entry) in self.overrides.iter().enumerate() {
             // Past the end of the text, where no position of the file can be.
             let at = self.text.len() + 1 + index;
@@ -44,6 +42,23 @@ impl Source {
                 .map_err(|message| Problem::new(entry.variable.clone(), &entry.path(), message))?;
         }
         Ok(root)
+    }
+
+    /// Text that is no TOML. A key that is there twice is named, with the place where it was before.
+    fn unparsable(&self, error: &toml::de::Error) -> Problem {
+        let span = error.span().unwrap_or_default();
+        let place = self.place_of(span.start);
+        let message = error.message().lines().collect::<Vec<_>>().join(", ");
+        let Some(key) = self.text.get(span.clone()).filter(|_| message == "duplicate key") else {
+            return Problem::new(place, "", message);
+        };
+        let mut first = None;
+        let (tree, _) = DeTable::parse_recoverable(&self.text);
+        last_before(tree.get_ref(), key.trim_matches(['"', '\'']), span.start, &mut first);
+        let before = first.map_or_else(String::new, |at| {
+            format!("; it is in line {} already", line_and_column(&self.text, at).0)
+        });
+        Problem::new(place, "", format!("the key \"{key}\" is there twice{before}"))
     }
 
     /// A problem with the value at `path`, such as `provider[0].tolerance`. A path that the file does not have points to
@@ -70,7 +85,7 @@ impl Source {
         if let Some(field) = message.strip_prefix("missing field ") {
             return Problem::new(place, &path, format!("the key {} is missing", quoted(field)));
         }
-        Problem::new(place, &path, message)
+        Problem::new(place, &path, words::plain(&path, message))
     }
 
     /// Where the value at `path` was said, for people: `cerca.toml:12`, a variable's name, or `None` for a default.
@@ -130,6 +145,24 @@ impl Source {
             }
         }
         found
+    }
+}
+
+/// The last place before `end` where a key of this name stands: that of the same table, unless tables are mixed.
+fn last_before(table: &DeTable<'_>, name: &str, end: usize, found: &mut Option<usize>) {
+    for (key, value) in table {
+        let at = key.span().start;
+        if key.get_ref() == name && at < end && found.is_none_or(|found| found < at) {
+            *found = Some(at);
+        }
+        let tables: Vec<&DeTable<'_>> = match value.get_ref() {
+            DeValue::Table(inner) => vec![inner],
+            DeValue::Array(items) => items.iter().filter_map(|item| item.get_ref().as_table()).collect(),
+            _ => Vec::new(),
+        };
+        for inner in tables {
+            last_before(inner, name, end, found);
+        }
     }
 }
 

@@ -77,7 +77,7 @@ fn mistakes_name_their_place() {
     );
     assert_eq!(
         error("[server]\nmax_body = 5\n"),
-        "cerca.toml:2:12: server.max_body: invalid type: integer `5`, expected a string"
+        "cerca.toml:2:12: server.max_body: expected a text in quotes, found the number 5"
     );
     assert_eq!(
         error("[server]\nlisten = \"8080\"\n"),
@@ -124,6 +124,109 @@ fn all_mistakes_are_reported_at_once() {
 }
 
 #[test]
+fn values_have_limits() {
+    let two = |public: &str, admin: &str| format!("[server]\nlisten = \"{public}\"\n[admin]\nlisten = \"{admin}\"\n");
+    let handler = |rest: &str| format!("[[handler]]\nname = \"h\"\nkind = \"log\"\nevents = [\"*\"]\n{rest}\n");
+    let store = |url: &str| format!("[store]\nurl = \"{url}\"\n");
+    for (text, expected) in [
+        (
+            "[server]\nworkers = 600\n".to_owned(),
+            "cerca.toml:2:11: server.workers: 600 is not between 0 and 512; 0 is one thread a core",
+        ),
+        (
+            "[worker]\nlease = \"900ms\"\n".to_owned(),
+            "cerca.toml:2:9: worker.lease: 900ms is too short; expected at least 1s",
+        ),
+        (
+            "[worker]\nconcurrency = 10001\n".to_owned(),
+            "cerca.toml:2:15: worker.concurrency: 10001 is not between 1 and 10000",
+        ),
+        (
+            handler("concurrency = 10001"),
+            "cerca.toml:5:15: handler[0].concurrency: 10001 is not between 1 and 10000",
+        ),
+        (
+            handler("retry = { base = \"2h\" }"),
+            "cerca.toml:5:18: handler[0].retry.base: 2h is longer than the cap (1h); expected base to be at most cap",
+        ),
+        (
+            two("127.0.0.1:8080", "127.0.0.1:8080"),
+            "cerca.toml:4:10: admin.listen: 127.0.0.1:8080 is taken by [server] listen (127.0.0.1:8080); expected another \
+             port, such as 127.0.0.1:8081",
+        ),
+        (
+            store("postgres://u:sesame@host:54a2/db"),
+            "cerca.toml:2:7: store.url: this is not a URL (invalid port number); expected sqlite:PATH or \
+             postgres://user:password@host/database",
+        ),
+        (
+            store("sqlite::memory:"),
+            "cerca.toml:2:7: store.url: a store in memory would keep no promise; expected a file, such as sqlite:cerca.db",
+        ),
+    ] {
+        assert_eq!(error(&text), expected);
+    }
+    assert!(error(&store("postgres://h/db?sslmode=odd")).contains("does not know what this URL asks for"));
+    assert!(error(&store("sqlite:a.db?mode=odd")).contains("store.url: this is not a URL of SQLite"));
+    for fine in [
+        two("127.0.0.1:0", "127.0.0.1:0"),
+        two("127.0.0.1:1", "[::1]:1"),
+        store("postgres:///db?host=/run/postgresql"),
+        store("sqlite:a.db?mode=rwc"),
+        "[server]\nworkers = 512\n".to_owned(),
+    ] {
+        assert!(parse(&fine).is_ok(), "{fine}");
+    }
+    assert!(error(&two("0.0.0.0:1", "127.0.0.1:1")).contains("admin.listen: "));
+}
+
+#[test]
+fn a_key_that_is_there_twice_is_named() {
+    assert_eq!(
+        error("[server]\nworkers = 1\n[worker]\nlease = \"2s\"\n[log]\n# x\nlevel = \"info\"\nlevel = \"warn\"\n"),
+        "cerca.toml:8:1: the key \"level\" is there twice; it is in line 7 already"
+    );
+    let text = format!("{STRIPE}name = \"again\"\n");
+    assert_eq!(
+        error(&text),
+        "cerca.toml:4:1: the key \"name\" is there twice; it is in line 2 already"
+    );
+    assert_eq!(
+        error("[log]\n[server]\n[log]\n"),
+        "cerca.toml:3:2: the key \"log\" is there twice"
+    );
+}
+
+#[test]
+fn types_are_said_in_words() {
+    assert_eq!(
+        error("[server]\nworkers = \"four\"\n"),
+        "cerca.toml:2:11: server.workers: expected a whole number, found the text \"four\""
+    );
+    assert_eq!(
+        error("[[handler]]\nname = \"h\"\nkind = \"log\"\nevents = \"*\"\n"),
+        "cerca.toml:4:10: handler[0].events: expected a list, found the text \"*\""
+    );
+}
+
+#[test]
+fn programs_that_cannot_be_started_are_warned_of() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("plain.sh"), "").unwrap();
+    let environment = [("PATH", "/usr/bin:/bin")].into_iter().collect();
+    let warnings = |program: &str| {
+        let text = format!("[[handler]]\nname = \"h\"\nkind = \"exec\"\nevents = [\"*\"]\ncommand = [\"{program}\"]\n");
+        let config = Config::parse(Some(&folder.path().join("c.toml")), text, &environment).unwrap();
+        config.warnings.iter().map(ToString::to_string).collect::<String>()
+    };
+    assert_eq!(warnings("sh"), "");
+    assert_eq!(warnings("/bin/sh"), "");
+    assert!(warnings("./nope.sh").contains("/nope.sh cannot be read: No such file"));
+    assert!(warnings("./plain.sh").contains("/plain.sh is not executable"));
+    assert!(warnings("nope.sh").contains("c.toml:5:12: handler[0].command[0]: there is no program `nope.sh` in PATH"));
+}
+
+#[test]
 fn public_urls_are_scheme_and_host() {
     let url = |url: &str| parse(&format!("[server]\npublic_url = \"{url}\"\n"));
     assert_eq!(
@@ -160,6 +263,7 @@ fn variables_override_the_file() {
     assert_eq!(config.server.trusted_proxies.len(), 2);
     assert_eq!(config.worker.concurrency, 7);
     assert_eq!(config.log.level, "debug");
+    assert_eq!(config.problem("log.level", "x").place, "CERCA_LOG");
     assert!(config.effective().contains("# CERCA_SERVER__LISTEN\n"));
 }
 
@@ -215,12 +319,33 @@ fn missing_secrets_are_named_and_never_shown() {
         "cerca.toml:3:12: provider[0].secrets[0]: the environment variable S is empty"
     );
     assert!(error("[[provider]]\nname = \"a\"\nsecrets = [\"\"]\n").contains("an empty secret"));
+    assert!(error("[[provider]]\nname = \"a\"\nsecrets = [\"env:\"]\n").contains("env: without a name"));
     assert!(error("[[provider]]\nname = \"a\"\nsecrets = [\"file:absent\"]\n").contains("absent: No such file"));
     assert!(!error("[[provider]]\nname = \"a\"\nsecrets = [424242]\n").contains("424242"));
     assert_eq!(
         error("[admin]\ntoken = 424242\n"),
         "cerca.toml:2:9: admin.token: expected a string such as env:NAME, found an integer"
     );
+}
+
+#[test]
+fn secrets_are_left_where_they_are_not_needed() {
+    let text = format!("[admin]\nlisten = \"0.0.0.0:1\"\ntoken = \"env:T\"\n[store]\nurl = \"env:U\"\n{STRIPE}");
+    let load = |url: &str| {
+        let environment = [("U", url)].into_iter().collect();
+        Config::parse_for(
+            Some(Path::new("cerca.toml")),
+            text.clone(),
+            &environment,
+            Secrets::Leave,
+        )
+    };
+    let config = load("sqlite:x.db").map_err(|error| error.to_string()).unwrap();
+    assert_eq!(
+        (config.store.url.expose_secret(), config.providers.len()),
+        ("sqlite:x.db", 1)
+    );
+    assert!(load("").is_err());
 }
 
 #[test]

@@ -7,16 +7,24 @@ pub(super) fn connections(wanted: usize) -> usize {
     match open_files(&limits) {
         Some(files) if wanted > files / 3 => {
             let affordable = (files / 3).max(1);
-            tracing::warn!(
-                wanted,
-                affordable,
-                files,
-                "fewer connections than set: the limit of open files is low (ulimit -n)"
-            );
+            if matters(wanted, affordable) {
+                tracing::warn!(
+                    wanted,
+                    affordable,
+                    files,
+                    "few connections at once: the limit of open files is low (ulimit -n)"
+                );
+            }
             affordable
         }
         _ => wanted,
     }
+}
+
+/// Nobody asks for thousands of connections by leaving the setting alone, so a few less are no news.
+fn matters(wanted: usize, affordable: usize) -> bool {
+    const ENOUGH: usize = 1024;
+    affordable < ENOUGH.min(wanted)
 }
 
 /// The soft limit in the text of `/proc/self/limits`; none where it is unlimited or not to be read.
@@ -35,5 +43,12 @@ mod tests {
         assert_eq!(open_files(limits), Some(1024));
         assert_eq!(open_files(&limits.replace("1024  ", "unlimited")), None);
         assert_eq!(open_files(""), None);
+    }
+
+    #[test]
+    fn a_limit_that_leaves_enough_is_no_news() {
+        assert!(!matters(8192, 4096));
+        assert!(matters(8192, 341));
+        assert!(!matters(100, 100));
     }
 }

@@ -174,7 +174,7 @@ pub fn start(settings: Settings, services: Services, shutdown: CancellationToken
 
     /// What both servers have in common.
     macro_rules! bind {
-        ($server:expr, $listen:expr) => {{
+        ($server:expr, $listen:expr, $name:literal) => {{
             let server = $server
                 .backlog(BACKLOG)
                 .keep_alive(settings.keep_alive)
@@ -183,18 +183,31 @@ pub fn start(settings: Settings, services: Services, shutdown: CancellationToken
                 .tcp_nodelay(true)
                 .shutdown_timeout(settings.shutdown_timeout.as_secs().max(1))
                 .shutdown_signal(shutdown.clone().cancelled_owned())
-                .bind($listen)?;
+                .bind($listen)
+                .map_err(|error| cannot_listen($name, $listen, error))?;
             let address = server.addrs().first().copied().unwrap_or($listen);
             (address, server)
         }};
     }
-    let (public_address, public) = bind!(public, settings.listen);
-    let (admin_address, admin) = bind!(admin, settings.admin_listen);
+    let (public_address, public) = bind!(public, settings.listen, "server");
+    let (admin_address, admin) = bind!(admin, settings.admin_listen, "admin");
     Ok(Running {
         public: public_address,
         admin: admin_address,
         servers: [tokio::spawn(public.run()), tokio::spawn(admin.run())],
     })
+}
+
+/// Which listener it is, and why it cannot be had.
+fn cannot_listen(table: &str, address: SocketAddr, error: io::Error) -> io::Error {
+    let hint = match error.kind() {
+        io::ErrorKind::AddrInUse => "; is another one running already?",
+        _ => "",
+    };
+    io::Error::new(
+        error.kind(),
+        format!("cannot listen on {address} ([{table}] listen): {error}{hint}"),
+    )
 }
 
 /// How long the head of a connection's first request may take.

@@ -39,6 +39,9 @@ use super::{
 /// that they are to come back.
 const ACCEPT: Duration = Duration::from_secs(5);
 
+/// What the URL of a provider takes: GET and HEAD are for the handshakes of some senders.
+const METHODS: &str = "POST, GET, HEAD";
+
 /// The route of every method on `/webhooks/{provider}`, with or without a trailing slash.
 pub(super) async fn receive(request: HttpRequest, mut payload: web::Payload, state: web::Data<State>) -> HttpResponse {
     let started = Instant::now();
@@ -80,7 +83,7 @@ async fn answer(
 ) -> Result<HttpResponse, Refusal> {
     let method = request.method();
     if !matches!(*method, Method::POST | Method::GET | Method::HEAD) {
-        return Err(Refusal::method("POST, GET, HEAD"));
+        return Err(Refusal::method(METHODS));
     }
     let body = read_body(request, payload, share, state, endpoint).await?;
     let decision = catch_unwind(AssertUnwindSafe(|| decide(request, &body, state, endpoint)));
@@ -96,7 +99,7 @@ async fn answer(
         Ok(Decision::Reject(rejection @ Rejection::Handshake { .. })) => Err(Refusal::rejected(&rejection)),
         // Several senders ask whether the URL lives before they use it.
         Ok(_) if *method == Method::HEAD => Ok(HttpResponse::Ok().finish()),
-        Ok(_) => Err(Refusal::method("POST")),
+        Ok(_) => Err(Refusal::method(METHODS)),
         // A bug of ours must not cost the event: the sender comes again.
         Err(_) => Err(Refusal::unavailable("panic")),
     }

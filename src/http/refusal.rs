@@ -39,8 +39,8 @@ impl Refusal {
         let problem = match status {
             StatusCode::UNAUTHORIZED => Problem::unauthorized(),
             StatusCode::BAD_REQUEST => Problem::bad_request(match rejection {
-                Rejection::MissingId => "the request is authentic, but holds no event id",
-                _ => "the request is authentic, but not of the form that this provider sends",
+                Rejection::MissingId => "the request holds no event id where this provider has it",
+                _ => "the request is not of the form that this provider sends",
             }),
             StatusCode::SERVICE_UNAVAILABLE => Problem::unavailable("cannot be verified now; send it again"),
             other => Problem::new(other, "refused"),

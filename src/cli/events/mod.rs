@@ -13,12 +13,12 @@ use comfy_table::Table;
 
 use super::{
     context::Context,
-    output::{code, counted, status_cell, table},
+    output::{code, complain, counted, status_cell, table},
 };
 use crate::{
-    config::Config,
+    config::{self, Config},
     http::json::EventJson,
-    store::{EventRow, Store, Who},
+    store::{EventRow, Received, Store, Who},
 };
 use filter::Filter;
 
@@ -43,7 +43,7 @@ pub(super) struct List {
     #[command(flatten)]
     filter: Filter,
     /// How many at most
-    #[arg(long, short = 'n', default_value_t = 50)]
+    #[arg(long, short = 'n', default_value_t = 50, value_parser = clap::value_parser!(u64).range(1..))]
     limit: u64,
 }
 
@@ -78,7 +78,7 @@ impl Events {
     pub(super) async fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
         let config = context.config()?;
         let store = context.store(&config).await?;
-        let named = |p: &crate::config::ProviderConfig| {
+        let named = |p: &config::ProviderConfig| {
             let adapter = p.spec.adapter.as_ref().unwrap_or(&p.spec.name);
             (p.spec.name.clone(), adapter.clone())
         };
@@ -108,6 +108,7 @@ const PAGE: u32 = 200;
 impl Desk<'_> {
     async fn list(&self, command: List) -> anyhow::Result<ExitCode> {
         let out = self.context.out;
+        self.tell_unknown(&command.filter);
         let filter = command.filter.build()?;
         let mut left = command.limit;
         let mut cursor = None;
@@ -139,7 +140,7 @@ impl Desk<'_> {
             out.table(&rows)?;
         }
         if cursor.is_some() {
-            super::output::complain(&format!("(the newest {shown}; more with --limit)"));
+            complain(&format!("(the newest {shown}; more with --limit)"));
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -147,12 +148,12 @@ impl Desk<'_> {
     async fn payload(&self, id: &Id) -> anyhow::Result<ExitCode> {
         match self.store.payload(&id.provider, &id.id).await? {
             None => Err(unknown(id)),
-            Some((_, None)) => bail!(
+            Some(Received { bytes: None, .. }) => bail!(
                 "retention has removed the payload of {} {}",
                 id.provider,
                 printable(&id.id)
             ),
-            Some((_, Some(bytes))) => {
+            Some(Received { bytes: Some(bytes), .. }) => {
                 self.context.out.bytes(&bytes)?;
                 Ok(ExitCode::SUCCESS)
             }
@@ -176,6 +177,35 @@ impl Desk<'_> {
             })?;
         }
         Ok(code(true))
+    }
+
+    /// A name that the configuration does not know is no mistake, for its events may be older than the configuration; but
+    /// it is more often misspelt.
+    fn tell_unknown(&self, filter: &Filter) {
+        let providers: Vec<&str> = self.adapters.keys().map(String::as_str).collect();
+        let mut handlers: Vec<&str> = self
+            .config
+            .handlers
+            .iter()
+            .map(|handler| handler.name.as_str())
+            .collect();
+        if handlers.is_empty() {
+            handlers.push(crate::app::DEFAULT_HANDLER);
+        }
+        let asked = [
+            ("provider", &filter.provider, &providers),
+            ("handler", &filter.handler, &handlers),
+        ];
+        for (kind, name, known) in asked {
+            let Some(name) = name.as_deref().filter(|name| !known.contains(name)) else {
+                continue;
+            };
+            let guess = config::near(name, known).map_or_else(String::new, |near| format!("; did you mean {near}?"));
+            complain(&format!(
+                "note: no {kind} is called {} in the configuration{guess}",
+                printable(name)
+            ));
+        }
     }
 
     fn print_json(&self, event: &EventRow) -> anyhow::Result<()> {
@@ -214,15 +244,45 @@ fn clock(time: jiff::Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
-/// Text from outside, harmless to a terminal: control characters are written as escapes.
+/// Text from outside, harmless to a terminal and to its reader: control characters, and those that turn the direction of
+/// what follows, are written as escapes. What would look like nothing is put in quotes.
 fn printable(text: &str) -> String {
+    let out = harmless(text);
+    if out.trim().is_empty() {
+        return format!("\"{out}\"");
+    }
+    out
+}
+
+fn harmless(text: &str) -> String {
+    let turns = |c: char| matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
-        if c.is_control() {
+        if c.is_control() || turns(c) {
             out.extend(c.escape_default());
         } else {
             out.push(c);
         }
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_from_outside_plays_with_the_terminal() {
+        for (text, shown) in [
+            ("evt_1", "evt_1"),
+            ("é 中", "é 中"),
+            ("a\x1b[31mb", "a\\u{1b}[31mb"),
+            ("a\u{202e}gpj.exe", "a\\u{202e}gpj.exe"),
+            ("\u{2066}x\u{2069}", "\\u{2066}x\\u{2069}"),
+            ("", "\"\""),
+            ("  ", "\"  \""),
+        ] {
+            assert_eq!(printable(text), shown);
+        }
+    }
 }

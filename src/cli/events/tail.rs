@@ -29,6 +29,7 @@ const OVERLAP: i64 = 1000;
 
 impl Desk<'_> {
     pub(super) async fn tail(&self, command: Tail) -> anyhow::Result<ExitCode> {
+        self.tell_unknown(&command.filter);
         let filter = command.filter.build()?;
         let mut seen = BTreeSet::new();
         let first = self

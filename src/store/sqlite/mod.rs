@@ -25,8 +25,8 @@ use tokio_util::sync::CancellationToken;
 use self::writer::Message;
 use super::{
     Accepted, Admin, Applied, AttemptLimit, ClaimRequest, Discarded, Effect, EventDetail, EventFilter, Handoff, Inbox,
-    Lease, Options, Page, Prepared, PurgePolicy, Purged, Queue, Reprocess, ReprocessScope, Reprocessed, Stats, Store,
-    StoreError, StoreFuture, Swept, Who,
+    Lease, Options, Page, Prepared, PurgePolicy, Purged, Queue, Received, Reprocess, ReprocessScope, Reprocessed,
+    Stats, Store, StoreError, StoreFuture, Swept, Who,
     batch::{HandoffSlot, Pending, validate},
     budget::Budget,
     cache::Cached,
@@ -189,11 +189,7 @@ impl Admin for SqliteStore {
         Box::pin(async move { read::event(&self.read, provider, provider_event_id).await })
     }
 
-    fn payload<'a>(
-        &'a self,
-        provider: &'a str,
-        provider_event_id: &'a str,
-    ) -> StoreFuture<'a, Option<(Option<String>, Option<bytes::Bytes>)>> {
+    fn payload<'a>(&'a self, provider: &'a str, provider_event_id: &'a str) -> StoreFuture<'a, Option<Received>> {
         Box::pin(async move { read::payload(&self.read, provider, provider_event_id).await })
     }
 

@@ -1,0 +1,126 @@
+//! What single values may be. Each function says what was expected, or nothing.
+
+use std::{
+    net::SocketAddr,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+    str::FromStr as _,
+    time::Duration,
+};
+
+use sqlx::{postgres::PgConnectOptions, sqlite::SqliteConnectOptions};
+
+use super::Environment;
+use crate::{handlers::RetrySpec, units::format_duration};
+
+/// The largest body that any provider may be given.
+pub(super) const MAX_BODY: usize = 32 << 20;
+
+/// More threads than the server can number.
+const MAX_WORKERS: usize = 512;
+
+/// Far more than any machine handles at once; a slip of the finger, not a wish.
+const MAX_CONCURRENCY: usize = 10_000;
+
+/// A shorter one would end between two renewals on a busy machine.
+const SHORTEST_LEASE: Duration = Duration::from_secs(1);
+
+pub(super) fn workers(number: usize) -> Result<(), String> {
+    if number <= MAX_WORKERS {
+        return Ok(());
+    }
+    Err(format!(
+        "{number} is not between 0 and {MAX_WORKERS}; 0 is one thread a core"
+    ))
+}
+
+pub(super) fn concurrency(number: usize) -> Result<(), String> {
+    match (1..=MAX_CONCURRENCY).contains(&number) {
+        true => Ok(()),
+        false => Err(format!("{number} is not between 1 and {MAX_CONCURRENCY}")),
+    }
+}
+
+pub(super) fn lease(lease: Duration) -> Result<(), String> {
+    match lease >= SHORTEST_LEASE {
+        true => Ok(()),
+        false => Err(format!(
+            "{} is too short; expected at least {}",
+            format_duration(lease),
+            format_duration(SHORTEST_LEASE)
+        )),
+    }
+}
+
+pub(super) fn retry(retry: &RetrySpec) -> Result<(), String> {
+    match retry.base <= retry.cap {
+        true => Ok(()),
+        false => Err(format!(
+            "{} is longer than the cap ({}); expected base to be at most cap",
+            format_duration(retry.base),
+            format_duration(retry.cap)
+        )),
+    }
+}
+
+/// The two listeners cannot share a port of one address.
+pub(super) fn listeners(public: SocketAddr, admin: SocketAddr) -> Result<(), String> {
+    let covers = |one: SocketAddr, other: SocketAddr| one.ip().is_unspecified() && one.is_ipv4() == other.is_ipv4();
+    let same = public.ip() == admin.ip() || covers(public, admin) || covers(admin, public);
+    if public.port() == 0 || public.port() != admin.port() || !same {
+        return Ok(());
+    }
+    Err(format!(
+        "{admin} is taken by [server] listen ({public}); expected another port, such as 127.0.0.1:8081"
+    ))
+}
+
+/// The words of the parsers are not repeated: they can quote the URL, and with it the password.
+pub(super) fn store_url(url: &str) -> Result<(), String> {
+    let expected = "expected sqlite:PATH or postgres://user:password@host/database";
+    if url.starts_with("sqlite:") {
+        let options = SqliteConnectOptions::from_str(url)
+            .map_err(|_| format!("this is not a URL of SQLite; {expected}, such as sqlite:cerca.db"))?;
+        if url.contains(":memory:") || url.contains("mode=memory") || options.get_filename().as_os_str().is_empty() {
+            return Err("a store in memory would keep no promise; expected a file, such as sqlite:cerca.db".to_owned());
+        }
+        return Ok(());
+    }
+    if !url.starts_with("postgres://") && !url.starts_with("postgresql://") {
+        return Err(expected.to_owned());
+    }
+    if let Err(error) = reqwest::Url::parse(url) {
+        return Err(format!("this is not a URL ({error}); {expected}"));
+    }
+    match PgConnectOptions::from_str(url) {
+        Ok(_) => Ok(()),
+        Err(_) => Err(format!("PostgreSQL does not know what this URL asks for; {expected}")),
+    }
+}
+
+/// What keeps a program from being started, for a warning: it may be put there later.
+pub(super) fn program(command: &[String], folder: &Path, environment: &Environment) -> Option<String> {
+    let program = command.first().filter(|program| !program.is_empty())?;
+    if program.contains('/') {
+        let path = folder.join(program.strip_prefix("./").unwrap_or(program));
+        let problem = match path.metadata() {
+            Err(error) => format!("cannot be read: {error}"),
+            Ok(_) if is_executable(&path) => return None,
+            Ok(_) => "is not executable; chmod +x makes it so".to_owned(),
+        };
+        return Some(format!("{} {problem}", path.display()));
+    }
+    let path = environment.get("PATH").unwrap_or_default();
+    let mut folders = path.split(':').filter(|folder| !folder.is_empty()).map(PathBuf::from);
+    if folders.any(|folder| is_executable(&folder.join(program))) {
+        return None;
+    }
+    Some(format!(
+        "there is no program `{program}` in PATH; one in the configuration's folder is written ./{program}"
+    ))
+}
+
+fn is_executable(path: &Path) -> bool {
+    path.metadata()
+        .is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
+}

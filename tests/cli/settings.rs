@@ -1,0 +1,114 @@
+//! Configuration: what is refused, what is warned of, and what needs no secrets.
+
+use std::{fs, os::unix::fs::PermissionsExt as _};
+
+use crate::support::{Place, Ran, STRIPE};
+
+#[test]
+fn mistakes_have_places_and_exit_codes() {
+    let place = Place::new();
+    place.write("[[provider]]\nname = \"strype\"\nsecrets = [\"env:STRIPE_SECRET\"]\n");
+    place
+        .run(&["check"])
+        .fails(1, "cerca.toml:1:1: provider[0].adapter: there is no adapter `strype`");
+    place.run(&["serve"]).fails(1, "there is no adapter `strype`");
+    place.write("[[provider]]\nname = \"stripe\"\n");
+    place
+        .run(&["check"])
+        .fails(1, "cerca.toml:1:1: provider[0].secrets: it has no secret");
+    place.write("[[handler]]\nname = \"h\"\nevents = [\"*\"]\nkind = \"http\"\n");
+    place
+        .run(&["check"])
+        .fails(1, "cerca.toml:1:1: handler[0].url: `url` is required");
+    place.write("[log]\nlevel = \"loud=very\"\n");
+    place.run(&["check"]).fails(1, "cerca.toml:2:9: log.level: ");
+    place.write("[log]\nlevel = \"loud\"\n");
+    for command in ["check", "serve"] {
+        place
+            .run(&[command])
+            .fails(1, "cerca.toml:2:9: log.level: `loud` is not a level (off, error,");
+    }
+    place.write(&format!("{STRIPE}event = {{ id = \"body:id\" }}\n"));
+    place
+        .run(&["check"])
+        .fails(1, "cerca.toml:5:16: provider[0].event.id: ");
+    place.write(&format!(
+        "{STRIPE}signature = {{ encoding = \"hex\", sorce = \"header:X\" }}\n"
+    ));
+    place
+        .run(&["check"])
+        .fails(1, "cerca.toml:5:41: provider[0].signature.sorce: ");
+    place
+        .run(&["check", "-c", "absent.toml"])
+        .fails(1, "absent.toml: cannot be read");
+    place.run(&["chek"]).fails(2, "check");
+    place
+        .run(&["events", "list", "--status", "odd"])
+        .fails(2, "is not a status");
+}
+
+#[test]
+fn check_warns_once_of_what_deserves_a_look() {
+    let place = Place::new();
+    place.write(&format!("{STRIPE}options = {{ acount = \"1\" }}\nverify = \"none\"\n"));
+    let text = place.run(&["check"]).ok().stdout;
+    assert!(
+        text.contains("cerca.toml:5:22: provider[0].options.acount: the adapter stripe does not use this option"),
+        "{text}"
+    );
+    assert_eq!(text.matches("anyone").count(), 1, "{text}");
+    assert!(text.contains("Valid, with 2 warnings."), "{text}");
+}
+
+#[test]
+fn a_store_is_looked_at_without_the_secrets_of_senders() {
+    let place = Place::with(
+        "[[provider]]\nname = \"stripe\"\nsecrets = [\"env:ABSENT\"]\n[[handler]]\nname = \"h\"\nkind = \"http\"\n\
+         url = \"http://127.0.0.1:1/\"\nsecret = \"env:ABSENT\"\nevents = [\"*\"]\n",
+    );
+    assert!(place.run(&["migrate"]).ok().stdout.contains("was created"));
+    assert!(place.run(&["migrate"]).ok().stdout.contains("is up to date"));
+    let mode = fs::metadata(place.path().join("cerca.db"))
+        .unwrap()
+        .permissions()
+        .mode();
+    assert_eq!(mode & 0o777, 0o600);
+    place.run(&["stats"]).ok();
+    place.run(&["purge"]).ok();
+    place.run(&["providers", "show", "stripe"]).ok();
+    let checked = place.run(&["providers", "check", "stripe"]).ok().stdout;
+    assert!(checked.contains("0 errors"), "{checked}");
+    place
+        .run(&["events", "reprocess", "--all", "--yes", "--handler", "h"])
+        .ok();
+    let listed = place.run(&["events", "list", "--provider", "strip"]).ok();
+    assert!(
+        listed
+            .stderr
+            .contains("no provider is called strip in the configuration; did you mean stripe?"),
+        "{}",
+        listed.stderr
+    );
+    place.run(&["events", "list", "-n", "0"]).fails(2, "0 is not in 1..");
+    for command in [&["check"][..], &["serve"], &["trigger", "stripe"]] {
+        place
+            .run(command)
+            .fails(1, "the environment variable ABSENT is not set");
+    }
+}
+
+#[test]
+fn an_address_that_is_taken_is_named_with_its_listener() {
+    let place = Place::with(STRIPE);
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let ran = Ran::of(
+        &place
+            .command(&["serve"])
+            .env("CERCA_ADMIN__LISTEN", &address)
+            .output()
+            .unwrap(),
+    );
+    let expected = format!("error: cannot listen on {address} ([admin] listen): ");
+    assert!(ran.stderr.contains(&expected), "{}", ran.stderr);
+}
