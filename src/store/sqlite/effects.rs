@@ -56,7 +56,7 @@ pub(super) fn begin(
     waiting: &[Waiting],
 ) -> rusqlite::Result<Vec<Applied>> {
     let start = Instant::now();
-    let mut count = waiting.len();
+    let (mut count, mut is_cut) = (waiting.len(), false);
     let mut fatal: Vec<Option<Applied>> = waiting.iter().map(|_| None).collect();
     'whole: loop {
         db.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
@@ -69,13 +69,14 @@ pub(super) fn begin(
             let is_late = start.elapsed() > GROUP;
             if db.is_autocommit() {
                 fatal[i] = Some(applied);
-                if is_late {
-                    count = i + 1;
+                if is_late && !is_cut {
+                    (count, is_cut) = (i + 1, true);
                 }
                 continue 'whole;
             }
             results.push(applied);
-            if is_late {
+            // What ran before the end of a transaction is run again to that end, or the one that ended it would be too.
+            if is_late && !is_cut {
                 break;
             }
         }
