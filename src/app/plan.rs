@@ -4,7 +4,7 @@
 use std::{path::Path, sync::Arc};
 
 use crate::{
-    adapters::{Provider, ProviderError, Registry, RegistryError},
+    adapters::{Provider, ProviderError, ProviderSpec, Registry, RegistryError},
     config::{Config, ConfigError, Problem},
     handlers::{self, FormFields, HandlerError, HandlerSpec, Route, Router},
     telemetry,
@@ -16,12 +16,17 @@ pub const DEFAULT_HANDLER: &str = "log";
 /// What a newcomer adds to the file first.
 pub const FIRST_PROVIDER: &str = "    [[provider]]\n    name = \"stripe\"\n    secrets = [\"env:STRIPE_SECRET\"]";
 
+const NO_SEAL_KEY: &str = "its sender hands over the secret in a handshake, which is refused as long as `seal_key` in \
+    `[store]` is not set; make one with `openssl rand -hex 32`";
+
 /// The parts, ready to run.
 pub struct Plan {
     pub registry: Registry,
     pub providers: Vec<Arc<Provider>>,
     pub routes: Vec<Route>,
     pub router: Router,
+    /// Specs of the providers whose secret is to come in a handshake.
+    pub waiting: Vec<ProviderSpec>,
     /// What is allowed but deserves a look, beyond the configuration's own warnings.
     pub warnings: Vec<Problem>,
 }
@@ -55,12 +60,19 @@ pub fn plan(config: &Config, adapters: Option<&Path>) -> Result<Plan, ConfigErro
     if let Err(error) = telemetry::filter(&config.log.level) {
         problems.push(config.problem("log.level", error.to_string()));
     }
+    let mut waiting = Vec::new();
     let mut providers = Vec::with_capacity(config.providers.len());
-    for (index, provider) in config.providers.iter().enumerate() {
+    for (index, entry) in config.providers.iter().enumerate() {
         let path = format!("provider[{index}]");
-        match Provider::new(provider.spec.clone(), &registry) {
+        match Provider::new(entry.spec.clone(), &registry) {
             Ok(provider) => {
                 warnings.extend(provider.warnings().iter().map(|text| config.problem(&path, text)));
+                if provider.awaits_secret() {
+                    waiting.push(entry.spec.clone());
+                    if config.store.seal_key.is_none() {
+                        warnings.push(config.problem(&path, NO_SEAL_KEY));
+                    }
+                }
                 providers.push(Arc::new(provider));
             }
             Err(error) => problems.push(provider_problem(config, &path, &error)),
@@ -76,6 +88,7 @@ pub fn plan(config: &Config, adapters: Option<&Path>) -> Result<Plan, ConfigErro
             providers,
             routes,
             router,
+            waiting,
             warnings,
         }),
         Ok(_) => Err(ConfigError(problems)),

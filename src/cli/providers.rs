@@ -10,6 +10,7 @@ use serde_json::json;
 use super::{
     context::Context,
     output::{code, table},
+    secrets::Secrets,
 };
 use crate::{
     adapters::{Adapter, Registry},
@@ -30,14 +31,17 @@ pub(super) enum Providers {
         /// Only this one
         name: Option<String>,
     },
+    /// Look at the secret that a sender handed over in its handshake
+    Secrets(Secrets),
 }
 
 impl Providers {
-    pub(super) fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
+    pub(super) async fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
         match self {
             Self::List { word } => list(context, word.as_deref()),
             Self::Show { name } => show(context, &name),
             Self::Check { name } => check(context, name.as_deref()),
+            Self::Secrets(command) => command.run(context).await,
         }
     }
 }

@@ -16,4 +16,5 @@ mod outages;
 mod people;
 mod queue;
 mod retention;
+mod secrets;
 mod speed;

@@ -9,6 +9,7 @@ mod ingest;
 mod people;
 mod purge;
 mod read;
+mod secrets;
 mod settle;
 mod time;
 mod values;
@@ -25,8 +26,8 @@ use self::{
 };
 use super::{
     Accepted, Admin, Applied, AttemptLimit, ClaimRequest, Discarded, Effect, EventDetail, EventFilter, Handoff, Inbox,
-    Lease, Options, Page, PurgePolicy, Purged, Queue, Reprocess, ReprocessScope, Reprocessed, Stats, Store, StoreError,
-    StoreFuture, Swept, Who,
+    Lease, Options, Page, PurgePolicy, Purged, Queue, Reprocess, ReprocessScope, Reprocessed, SealedSecret, Stats,
+    Store, StoreError, StoreFuture, Swept, Who,
     batch::{HandoffSlot, Pending, validate},
     budget::Budget,
     cache::Cached,
@@ -278,6 +279,19 @@ impl Admin for PostgresStore {
                 .await?;
             self.purge.advance(dry_run, walked.next);
             Ok(walked.purged)
+        })
+    }
+
+    fn secrets(&self) -> StoreFuture<'_, Vec<SealedSecret>> {
+        Box::pin(secrets::list(&self.read))
+    }
+
+    fn set_secret<'a>(&'a self, provider: &'a str, sealed: Option<Vec<u8>>, source: &'a str) -> StoreFuture<'a, bool> {
+        let (provider, source) = (provider.to_owned(), source.to_owned());
+        Box::pin(async move {
+            self.people
+                .ask(move |db| Box::pin(async move { secrets::set(db, &provider, sealed.as_deref(), &source).await }))
+                .await
         })
     }
 
