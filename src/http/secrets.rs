@@ -25,7 +25,7 @@ use super::Providers;
 const AT_MOST_EVERY: Duration = Duration::from_secs(2);
 /// How often they are read without a reason, so that a removed one goes out of use everywhere.
 const AT_LEAST_EVERY: Duration = Duration::from_secs(30);
-/// How long a request waits for its turn, and then for the database.
+/// How long a request waits for its turn, and then for what is read.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Longest secret that is taken, in bytes.
 const LONGEST: usize = 4096;
@@ -139,7 +139,7 @@ impl Secrets {
             return Err(NotTaken::NoKey);
         };
         let name = &provider.name;
-        let mut known = self.turn().await.ok_or(NotTaken::Store(busy()))?;
+        let mut known = self.turn().await.ok_or_else(|| NotTaken::Store(busy()))?;
         if known.held.contains_key(name) && (same || known.may_read()) {
             // It may have been removed, which is how a wrong one is replaced. Whoever knows it may make us look at once.
             self.read(&mut known).await.map_err(NotTaken::Store)?;
@@ -153,7 +153,8 @@ impl Secrets {
         let new = remake(Some(secret.clone())).map_err(|error| NotTaken::Unfit(error.to_string()))?;
         let sealed = key.seal(name, &secret);
         let sealed = sealed.map_err(|_| NotTaken::Sealing("the secret cannot be sealed"))?;
-        let stored = within(self.store.set_secret(name, Some(sealed.clone()), "handshake")).await;
+        // The store has limits of its own. To give up before it does would be to refuse a secret that it stores later.
+        let stored = self.store.set_secret(name, Some(sealed.clone()), "handshake").await;
         if stored.map_err(NotTaken::Store)? {
             tracing::info!(
                 provider.name = &**name,

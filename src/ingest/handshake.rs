@@ -54,7 +54,7 @@ fn give<'a>(scope: &Scope<'_, 'a>, handshake: &Handshake, frame: Frame<'_>) -> R
     let keep = match &handshake.keep {
         None => None,
         // To answer without it would be to lose it.
-        Some(template) => Some(SecretString::from(text(template).ok_or(refused.clone())?)),
+        Some(template) => Some(SecretString::from(text(template).ok_or_else(|| refused.clone())?)),
     };
     let confirm = match &handshake.confirm {
         None => None,

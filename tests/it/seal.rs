@@ -2,7 +2,7 @@
 
 use futures_util::future::join_all;
 
-use crate::support::{Engine, Server, Setup, TestStore, hmac_hex, on_both_stores, wait_until};
+use crate::support::{Engine, Server, Setup, TestStore, hmac_hex, on_both_stores, run, wait_until};
 
 on_both_stores!(
     a_secret_that_is_handed_over_is_kept_sealed_and_used,
@@ -180,6 +180,23 @@ async fn without_a_seal_key_the_handshake_is_503_and_nothing_is_kept(store: Test
         check.status.success() && text.contains("openssl rand -hex 32"),
         "{text}"
     );
+}
+
+/// The sender reads 503 and not its secret, so it comes again; what it brings then may be another secret.
+#[test]
+fn a_handshake_while_the_database_is_away_is_503_and_takes_nothing() {
+    run(Engine::Postgres, async |store: TestStore| {
+        let server = sealed(&store).start().await;
+        store.take_away().await;
+        for _ in 0..2 {
+            assert_eq!(shake(&server, "lost").await, (503, String::new()));
+        }
+        assert_eq!(event(&server, SECRET, "one").await, 503);
+        store.restore().await;
+        wait_until("a secret is taken", async || shake(&server, SECRET).await.0 == 200).await;
+        assert_eq!(event(&server, SECRET, "one").await, 200);
+        assert_eq!(rows(&store).await, 1);
+    });
 }
 
 /// A sender whose secret we have and cannot open is asked to come again, not turned away for good.
