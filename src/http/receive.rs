@@ -85,7 +85,8 @@ async fn answer(
     let mut decision = decide(endpoint);
     let changed;
     let mut endpoint = endpoint;
-    if let Ok(Decision::Reject(rejection)) = &decision
+    if *method == Method::POST
+        && let Ok(Decision::Reject(rejection)) = &decision
         && rejection.status() == 401
         && let Some(fresh) = look_again(state, endpoint, rejection).await?
     {
