@@ -22,6 +22,7 @@ use crate::{
 };
 
 pub use plan::{DEFAULT_HANDLER, FIRST_PROVIDER, Plan, plan, registry};
+pub(crate) use plan::{provider_problem, provider_warnings};
 
 /// Which parts run in this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

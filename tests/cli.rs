@@ -222,6 +222,20 @@ fn adapters_are_listed_shown_and_checked() {
         .run(&["providers", "show", "strype"])
         .fails(1, "did you mean stripe?");
 
+    let one = place.run(&["providers", "list", "shopify"]).ok().stdout;
+    for word in [
+        "https://YOUR-HOST/webhooks/shopify",
+        "Secret: ",
+        "Retries: ",
+        "Timeout: ",
+        "Disabling: ",
+        "1. ",
+    ] {
+        assert!(one.contains(word), "{word}: {one}");
+    }
+    let page = place.run(&["providers", "docs"]).ok().stdout;
+    assert!(page.contains("| `stripe` | [Stripe](https://"), "{page}");
+
     let folder = place.path().join("adapters/mine");
     fs::create_dir_all(&folder).unwrap();
     fs::write(
@@ -232,6 +246,28 @@ fn adapters_are_listed_shown_and_checked() {
     place
         .run(&["providers", "check", "mine", "--providers", "adapters"])
         .fails(1, "adapter.toml:3");
+}
+
+#[test]
+fn the_registered_providers_are_looked_at() {
+    let place = Place::with(
+        "[[provider]]\nname = \"square\"\nsecrets = [\"abc\"]\n[[provider]]\nname = \"shop\"\nadapter = \"shopify\"\n\
+         secrets = [\"shpat_0123456789abcdef\"]\n",
+    );
+    let ran = place.run(&["providers", "check"]).ok().stdout;
+    for sentence in [
+        "cerca.toml:7:1: provider[0].public_url: the sender signs the URL that it calls, and `public_url` is not set",
+        "cerca.toml:13:12: provider[1].secrets[0]: secret 1 begins with `shpat_`: an Admin API access token",
+        "2 registered providers looked at, 0 errors",
+    ] {
+        assert!(ran.contains(sentence), "{sentence}: {ran}");
+    }
+    assert!(!ran.contains("0123456789abcdef"), "{ran}");
+    let shop = place.run(&["providers", "check", "shop", "--json"]).ok().objects();
+    assert!(shop.iter().any(|line| line["kind"] == "warning"), "{shop:?}");
+    assert_eq!(shop.last().unwrap()["registered"], 1);
+    place.write("[[provider]]\nname = \"square\"\nsecrets = [\"env:NOT_SET_AT_ALL\"]\n");
+    place.run(&["providers", "check"]).fails(1, "NOT_SET_AT_ALL");
 }
 
 #[test]
@@ -263,9 +299,10 @@ fn an_event_is_triggered_looked_at_and_reprocessed() {
             ran.stdout
         );
     }
-    place
-        .run(&["trigger", "stripe", "nothing"])
-        .fails(1, "There are: invoice.paid, payment_intent.succeeded");
+    place.run(&["trigger", "stripe", "nothing"]).fails(
+        1,
+        "There are: charge.refunded, invoice.paid, payment_intent.payment_failed",
+    );
     place.run(&["trigger", "strip"]).fails(1, "did you mean stripe?");
 
     let events = place.run(&["events", "list", "--json"]).ok().objects();
@@ -289,6 +326,12 @@ fn an_event_is_triggered_looked_at_and_reprocessed() {
     );
     let detail = &place.run(&["events", "show", "stripe", id, "--json"]).ok().objects()[0];
     assert!(detail["attempts"].is_array());
+    let normalized = &detail["normalized"];
+    assert_eq!(
+        (&normalized["type"], &normalized["amount"], &normalized["currency"]),
+        (&"payment.succeeded".into(), &4990.into(), &"EUR".into())
+    );
+    assert!(shown.contains("4990 (EUR, minor units)"), "{shown}");
     place
         .run(&["events", "show", "stripe", "--odd & id"])
         .fails(1, "there is no event --odd & id of stripe");

@@ -1,12 +1,15 @@
 //! One adapter: its folder, read and checked.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
+    choices::Choice,
     compile::{RuleError, compile},
     lint,
     manifest::{Manifest, Sender},
-    rules::Rules,
+    mistakes,
+    normalize::{Normalize, normalize},
+    rules::{KeyStep, Rules},
 };
 use crate::domain::AdapterName;
 
@@ -16,6 +19,7 @@ pub struct Adapter {
     pub name: AdapterName,
     pub(crate) manifest: Manifest,
     pub(crate) rules: Rules,
+    normalize: Option<Arc<Normalize>>,
     source: String,
     samples: BTreeMap<String, Vec<u8>>,
     vectors: Option<String>,
@@ -101,10 +105,12 @@ impl Adapter {
             .collect();
         let manifest = read(&source, &file)?;
         let rules = compile(&manifest).map_err(|error| locate(error, &source, &file))?;
+        let normalize = normalize(&manifest).map_err(|error| locate(error, &source, &file))?;
         Ok(Self {
             name: name.into(),
             manifest,
             rules,
+            normalize: normalize.map(Arc::new),
             source,
             samples,
             vectors,
@@ -179,6 +185,45 @@ impl Adapter {
         pattern.map_or(&[], |texts| &texts.get_ref().0)
     }
 
+    /// Prefixes of what is often registered in place of the secret, each with what it is.
+    pub(crate) fn mistaken_secrets(&self) -> &BTreeMap<String, String> {
+        &self.manifest.secret.mistaken
+    }
+
+    /// Whether it stands for no one sender, so that the registered provider says how it signs.
+    pub(crate) fn is_generic(&self) -> bool {
+        self.name.starts_with("generic_")
+    }
+
+    /// Whether one of its own rules decodes what follows `whsec_`.
+    pub(crate) fn decodes_whsec(&self) -> bool {
+        self.rules
+            .signatures
+            .iter()
+            .any(|rule| rule.key.contains(&KeyStep::Whsec))
+    }
+
+    /// Where the sender's own id of an event is read from, as it is written.
+    #[must_use]
+    pub fn event_ids(&self) -> Vec<&str> {
+        let choices = self.manifest.event.id.as_ref();
+        choices.map_or_else(Vec::new, |choices| {
+            choices.get_ref().0.iter().map(Choice::written).collect()
+        })
+    }
+
+    /// The names of the options that the registered provider sets, sorted.
+    #[must_use]
+    pub fn options(&self) -> Vec<&str> {
+        mistakes::all_options(&self.rules).into_iter().collect()
+    }
+
+    /// The form field that may carry the JSON body.
+    #[must_use]
+    pub fn form_field(&self) -> Option<&str> {
+        self.manifest.body.form_field.as_deref()
+    }
+
     /// What is known of how the sender delivers.
     #[must_use]
     pub fn sender(&self) -> &Sender {
@@ -205,6 +250,12 @@ impl Adapter {
             .iter()
             .zip(tables)
             .map(|(rule, table)| (rule.name.as_str(), table.scheme.get_ref().as_str()))
+    }
+
+    /// How its events are said in common words.
+    #[must_use]
+    pub fn normalize(&self) -> Option<&Arc<Normalize>> {
+        self.normalize.as_ref()
     }
 
     /// Sample requests by name.

@@ -33,6 +33,16 @@ pub(crate) struct Conditional {
     pub(crate) when: OneOrMany,
 }
 
+impl Choice {
+    /// The expression, template or text, without its conditions.
+    pub(crate) fn written(&self) -> &str {
+        match self {
+            Self::Value(text) => text,
+            Self::Conditional(table) => table.value.as_deref().or(table.text.as_deref()).unwrap_or_default(),
+        }
+    }
+}
+
 impl<'de> Deserialize<'de> for Choice {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Visitor;

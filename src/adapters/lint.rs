@@ -7,6 +7,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use super::{
     adapter::Adapter,
     expr::Expr,
+    mistakes,
     provider::ProviderSpec,
     public_key::KeySet,
     rules::{Rules, Scheme, Signature},
@@ -48,6 +49,9 @@ pub(crate) fn adapter(adapter: &Adapter) -> Vec<String> {
         rules.verify && adapter.secret_hint().is_none(),
         "`secret.hint` is missing: where is the secret found?",
     );
+    if adapter.sender().resigns == Some(false) && rules.signatures.iter().any(|rule| rule.tolerance.is_some()) {
+        warnings.push("`sender.resigns = false`, and yet a `tolerance`: late attempts are refused".to_owned());
+    }
     for rule in &rules.signatures {
         let timed = rule.timestamp.is_some() || rule.captures_time();
         if timed && rule.tolerance.is_none() {
@@ -114,6 +118,7 @@ pub(crate) fn provider(spec: &ProviderSpec, adapter: &Adapter, rules: &Rules) ->
     if spec.public_url.is_empty() && rules.signatures.iter().any(|rule| rule.message.uses(&Expr::Url)) {
         warnings.push("the sender signs the URL, and `public_url` is not set".to_owned());
     }
+    mistakes::add(spec, adapter, rules, &mut warnings);
     warnings
 }
 

@@ -6,6 +6,7 @@ use serde::{Deserialize, Deserializer, de};
 use toml::Spanned;
 
 use super::choices::Choices;
+use super::normalize::NormalizeTable;
 
 /// A text that remembers where it stands, for messages.
 pub(crate) type Text = Spanned<String>;
@@ -27,6 +28,7 @@ pub(crate) struct Manifest {
     #[serde(default)]
     pub(crate) body: BodyTable,
     pub(crate) batch: Option<BatchTable>,
+    pub(crate) normalize: Option<NormalizeTable>,
     #[serde(default)]
     pub(crate) handshake: Vec<HandshakeTable>,
     #[serde(default)]
@@ -139,6 +141,9 @@ pub(crate) struct ResponseTable {
 pub(crate) struct SecretTable {
     pub(crate) hint: Option<String>,
     pub(crate) pattern: Option<Texts>,
+    /// Prefixes of what is often registered instead, each with what it is.
+    #[serde(default)]
+    pub(crate) mistaken: BTreeMap<String, String>,
 }
 
 /// What is known of how the sender delivers, as text for people.
@@ -151,6 +156,8 @@ pub struct Sender {
     pub timeout: Option<String>,
     /// When and how often it tries again.
     pub retries: Option<String>,
+    /// Whether each attempt is signed anew; `false` where all carry the first one's signature and time.
+    pub resigns: Option<bool>,
     /// What makes it stop sending.
     pub disables: Option<String>,
     /// `manual` where only a person redelivers.

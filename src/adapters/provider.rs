@@ -13,6 +13,7 @@ use super::{
     fetched::KeyCache,
     keys::{self, Key},
     lint,
+    normalize::Normalize,
     public_key::pem,
     registry::Registry,
     rules::{Hash, KeyStep, Rules, Scheme},
@@ -59,6 +60,7 @@ pub struct Provider {
     pub(crate) keys: Vec<Vec<Key>>,
     pub(crate) secrets: Vec<SecretString>,
     pub(crate) options: BTreeMap<String, String>,
+    normalize: Option<Arc<Normalize>>,
     /// The keys of `[keys]` that are at hand.
     pub(crate) fetched: Arc<KeyCache>,
     /// What a fetched certificate must lead to, as DER; none: the public roots.
@@ -141,6 +143,7 @@ impl Provider {
             roots,
             secrets: spec.secrets,
             options: spec.options,
+            normalize: adapter.normalize().cloned(),
             warnings,
         })
     }
@@ -158,6 +161,12 @@ impl Provider {
             Some(Expr::Form(name)) => Some(name),
             _ => None,
         }
+    }
+
+    /// How its events are said in common words.
+    #[must_use]
+    pub fn normalize(&self) -> Option<&Arc<Normalize>> {
+        self.normalize.as_ref()
     }
 
     /// What this sender wants to read after an event.

@@ -6,7 +6,7 @@ use std::{path::Path, sync::Arc};
 use crate::{
     adapters::{Provider, ProviderError, ProviderSpec, Registry, RegistryError},
     config::{Config, ConfigError, Problem},
-    handlers::{self, FormFields, HandlerError, HandlerSpec, Route, Router},
+    handlers::{self, FormFields, HandlerError, HandlerSpec, Normalizers, Route, Router},
     telemetry,
 };
 
@@ -66,12 +66,9 @@ pub fn plan(config: &Config, adapters: Option<&Path>) -> Result<Plan, ConfigErro
         let path = format!("provider[{index}]");
         match Provider::new(entry.spec.clone(), &registry) {
             Ok(provider) => {
-                warnings.extend(provider.warnings().iter().map(|text| config.problem(&path, text)));
+                warnings.extend(provider_warnings(config, &path, &provider));
                 if provider.awaits_secret() {
                     waiting.push(entry.spec.clone());
-                    if config.store.seal_key.is_none() {
-                        warnings.push(config.problem(&path, NO_SEAL_KEY));
-                    }
                 }
                 providers.push(Arc::new(provider));
             }
@@ -82,7 +79,11 @@ pub fn plan(config: &Config, adapters: Option<&Path>) -> Result<Plan, ConfigErro
         let field = provider.form_field()?;
         Some((provider.name.to_string(), field.to_owned()))
     });
-    match ready_handlers(config, form_fields.collect()) {
+    let normalizers = providers.iter().filter_map(|provider: &Arc<Provider>| {
+        let normalize = provider.normalize()?;
+        Some((provider.name.to_string(), Arc::clone(normalize)))
+    });
+    match ready_handlers(config, form_fields.collect(), normalizers.collect()) {
         Ok((routes, router)) if problems.is_empty() => Ok(Plan {
             registry,
             providers,
@@ -99,7 +100,11 @@ pub fn plan(config: &Config, adapters: Option<&Path>) -> Result<Plan, ConfigErro
     }
 }
 
-fn ready_handlers(config: &Config, form_fields: FormFields) -> Result<(Vec<Route>, Router), HandlerError> {
+fn ready_handlers(
+    config: &Config,
+    form_fields: FormFields,
+    normalizers: Normalizers,
+) -> Result<(Vec<Route>, Router), HandlerError> {
     let default;
     let specs: &[HandlerSpec] = if config.handlers.is_empty() {
         default = [log_everything()?];
@@ -114,6 +119,7 @@ fn ready_handlers(config: &Config, form_fields: FormFields) -> Result<(Vec<Route
         environment: &environment,
         resolve: &|reference| config.resolve(reference),
         form_fields: Arc::new(form_fields),
+        normalizers: Arc::new(normalizers),
     };
     Ok((handlers::build(specs, &context)?, Router::new(specs)?))
 }
@@ -126,7 +132,31 @@ fn log_everything() -> Result<HandlerSpec, HandlerError> {
     })
 }
 
-fn provider_problem(config: &Config, path: &str, error: &ProviderError) -> Problem {
+/// What deserves a look about a provider, each with its place in the configuration.
+pub(crate) fn provider_warnings(config: &Config, path: &str, provider: &Provider) -> Vec<Problem> {
+    let place = |text: &str| {
+        let secret = text
+            .strip_prefix("secret ")
+            .and_then(|rest| rest.split(' ').next()?.parse().ok());
+        if let Some(number) = secret {
+            return format!("{path}.secrets[{}]", usize::saturating_sub(number, 1));
+        }
+        let key = ["signature.key", "public_url", "tolerance"];
+        match key.into_iter().find(|key| text.contains(&format!("`{key}`"))) {
+            Some(key) => format!("{path}.{key}"),
+            None if text.contains("option `") => format!("{path}.options"),
+            None => path.to_owned(),
+        }
+    };
+    let warnings = provider.warnings().iter();
+    let mut warnings: Vec<Problem> = warnings.map(|text| config.problem(&place(text), text)).collect();
+    if provider.awaits_secret() && config.store.seal_key.is_none() {
+        warnings.push(config.problem(path, NO_SEAL_KEY));
+    }
+    warnings
+}
+
+pub(crate) fn provider_problem(config: &Config, path: &str, error: &ProviderError) -> Problem {
     let key = match error {
         ProviderError::UnknownAdapter { .. } => "adapter".to_owned(),
         ProviderError::NoSecret { .. } => "secrets".to_owned(),

@@ -3,11 +3,13 @@
 mod adapter;
 mod delivery;
 mod event;
+mod money;
 mod request;
 mod retry;
 
 pub use adapter::AdapterName;
 pub use delivery::{Attempt, AttemptOutcome, Claim, Delivery, DeliveryState, Outcome, Settle};
 pub use event::{EventStatus, NewEvent, StoredEvent};
+pub(crate) use money::{decimals, scaled};
 pub use request::{HeaderList, RawRequest};
 pub use retry::RetryPolicy;

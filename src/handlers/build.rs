@@ -10,8 +10,8 @@ use std::{
 use secrecy::SecretString;
 
 use super::{
-    Action, FormFields, HandlerSpec, Kind, LogHandler, Route, exec::Exec, http::Http, params::Params, router::Router,
-    sql,
+    Action, FormFields, HandlerSpec, Kind, LogHandler, Normalizers, Route, exec::Exec, http::Http, params::Params,
+    router::Router, sql,
 };
 use crate::domain::RetryPolicy;
 
@@ -26,6 +26,8 @@ pub struct Context<'a> {
     pub resolve: &'a dyn Fn(&str) -> Result<SecretString, String>,
     /// Where the JSON of form-encoded bodies is.
     pub form_fields: Arc<FormFields>,
+    /// How events are said in common words.
+    pub normalizers: Arc<Normalizers>,
 }
 
 /// A `[[handler]]` that cannot work. The text names the handler, the key, and what was expected.
@@ -96,12 +98,17 @@ fn action(spec: &HandlerSpec, context: &Context<'_>) -> Result<Action, String> {
                 return Err("`command` is required: a list of the program and its arguments".into());
             }
             let base: PathBuf = context.base.into();
-            Action::Outside(Arc::new(Exec::new(&spec.command, base, context.environment)?))
+            Action::Outside(Arc::new(Exec::new(
+                &spec.command,
+                base,
+                context.environment,
+                context.normalizers.clone(),
+            )?))
         }
         Kind::Sql => {
             let statement = spec.statement.as_deref().filter(|s| !s.trim().is_empty());
             let statement = statement.ok_or("`statement` is required: one SQL statement")?;
-            let params = Params::parse(&spec.params, context.form_fields.clone())?;
+            let params = Params::parse(&spec.params, context.form_fields.clone(), context.normalizers.clone())?;
             match spec.database.as_deref() {
                 None => Action::InStore(sql::in_store(statement, params)),
                 Some(reference) => {
@@ -173,6 +180,7 @@ mod tests {
                 text => Ok(text.into()),
             },
             form_fields: Arc::default(),
+            normalizers: Arc::default(),
         };
         build(&file.handler, &context).map_or_else(|e| e.to_string(), |routes| format!("{} fine", routes.len()))
     }

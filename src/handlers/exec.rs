@@ -7,7 +7,7 @@ use std::{
     ffi::OsString,
     path::{Path, PathBuf},
     process::{ExitStatus, Stdio},
-    sync::{Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
@@ -22,8 +22,8 @@ use tokio::{
     time::timeout,
 };
 
-use super::{Failure, Handler, encode, idempotency_key};
-use crate::domain::Claim;
+use super::{Failure, Handler, Normalizers, encode, idempotency_key, normalized};
+use crate::{domain::Claim, ingest::Normalized};
 
 const TRY_AGAIN: i32 = 75;
 const GIVE_UP: i32 = 65;
@@ -39,6 +39,7 @@ pub(super) struct Exec {
     arguments: Vec<String>,
     folder: PathBuf,
     environment: Vec<(OsString, OsString)>,
+    normalizers: Arc<Normalizers>,
 }
 
 impl Exec {
@@ -47,6 +48,7 @@ impl Exec {
         command: &[String],
         folder: PathBuf,
         environment: &[(OsString, OsString)],
+        normalizers: Arc<Normalizers>,
     ) -> Result<Self, String> {
         let (program, arguments) = command.split_first().ok_or("`command` is empty")?;
         if command.iter().any(|part| part.contains('\0')) {
@@ -66,6 +68,7 @@ impl Exec {
                 .filter(|(name, _)| INHERITED.iter().any(|known| name == known))
                 .cloned()
                 .collect(),
+            normalizers,
         })
     }
 
@@ -96,7 +99,10 @@ impl Exec {
         let mut group = Group(child.id());
         let (stdin, stderr) = (child.stdin.take(), child.stderr.take());
         let tail = Mutex::default();
-        let mut talk = Box::pin(join(feed(stdin, input(claim)?), listen(stderr, &tail)));
+        let mut talk = Box::pin(join(
+            feed(stdin, input(claim, &self.normalizers)?),
+            listen(stderr, &tail),
+        ));
         let status = tokio::select! {
             biased;
             _ = &mut talk => child.wait().await,
@@ -185,9 +191,11 @@ struct Input<'a> {
     /// The exact text received where it is JSON, so that numbers keep their digits; else null.
     payload: Option<&'a RawValue>,
     payload_base64: String,
+    /// What it says in common words, where its adapter knows.
+    normalized: Option<Normalized>,
 }
 
-fn input(claim: &Claim) -> Result<Vec<u8>, Failure> {
+fn input(claim: &Claim, normalizers: &Normalizers) -> Result<Vec<u8>, Failure> {
     let event = &claim.event;
     let mut json = serde_json::to_vec(&Input {
         id: event.id,
@@ -202,6 +210,7 @@ fn input(claim: &Claim) -> Result<Vec<u8>, Failure> {
         idempotency_key: idempotency_key(claim),
         payload: serde_json::from_slice(&event.payload).ok(),
         payload_base64: BASE64_STANDARD.encode(&event.payload),
+        normalized: normalized::read(normalizers, claim),
     })
     .map_err(|e| Failure::Retry(format!("the event cannot be written as JSON: {e}")))?;
     json.push(b'\n');
@@ -218,7 +227,7 @@ mod tests {
         let environment: Vec<(OsString, OsString)> = [("PATH", "/bin:/usr/bin"), ("CERCA_ADMIN_TOKEN", "hush")]
             .map(|(name, value)| (name.into(), value.into()))
             .into();
-        Exec::new(&command, std::env::temp_dir(), &environment).unwrap()
+        Exec::new(&command, std::env::temp_dir(), &environment, Arc::default()).unwrap()
     }
 
     async fn outcome(script: &str) -> Result<(), Failure> {
@@ -246,6 +255,7 @@ mod tests {
             &command,
             folder.path().into(),
             &[("PATH".into(), "/bin:/usr/bin".into())],
+            Arc::default(),
         )
         .unwrap();
         let read = || std::fs::read_to_string(folder.path().join("out")).unwrap();
@@ -263,6 +273,7 @@ mod tests {
         assert_eq!(value["headers"]["x-trace"], "a");
         assert_eq!(value["occurred_at"], "2026-01-02T03:04:05Z");
         assert_eq!(value["attempt"], 2);
+        assert!(value.as_object().unwrap().contains_key("normalized") && value["normalized"].is_null());
 
         exec.handle(&claim("evt_2", &b"\xff\0"[..])).await.unwrap();
         let value: serde_json::Value = serde_json::from_str(&read()).unwrap();
@@ -306,6 +317,7 @@ mod tests {
             &command,
             folder.path().into(),
             &[("PATH".into(), "/bin:/usr/bin".into())],
+            Arc::default(),
         )
         .unwrap();
         let file = folder.path().join("pid");
@@ -330,7 +342,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_program_that_is_not_there_is_a_retry() {
-        let exec = Exec::new(&["./nope".to_owned()], "/".into(), &[]).unwrap();
+        let exec = Exec::new(&["./nope".to_owned()], "/".into(), &[], Arc::default()).unwrap();
         let Err(Failure::Retry(error)) = exec.handle(&claim("evt_1", "{}")).await else {
             panic!("a retry was expected")
         };

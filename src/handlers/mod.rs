@@ -6,6 +6,7 @@ mod build;
 mod exec;
 mod http;
 mod log;
+mod normalized;
 mod params;
 mod router;
 mod spec;
@@ -22,6 +23,7 @@ use crate::{
 
 pub use build::{Context, HandlerError, build};
 pub use log::LogHandler;
+pub use normalized::Normalizers;
 pub use params::FormFields;
 pub use router::Router;
 pub use spec::{HandlerSpec, Kind, RetrySpec};

@@ -1,4 +1,5 @@
-//! The parameters of a sql statement, read from an event: `body:/pointer`, `header:Name` and `event:field`.
+//! The parameters of a sql statement, read from an event: `body:/pointer`, `header:Name`, `event:field` and
+//! `normalized:field`.
 
 use std::{
     borrow::Cow,
@@ -6,7 +7,10 @@ use std::{
     sync::Arc,
 };
 
-use super::{Failure, idempotency_key};
+use super::{
+    Failure, Normalizers, idempotency_key,
+    normalized::{self, NormalizedField},
+};
 use crate::{
     adapters::{Wanted, parse_pointer},
     domain::Claim,
@@ -23,6 +27,7 @@ pub(super) struct Params {
     wanted: Wanted,
     headers: bool,
     form_fields: Arc<FormFields>,
+    normalizers: Arc<Normalizers>,
 }
 
 enum Source {
@@ -30,6 +35,7 @@ enum Source {
     Body(usize),
     Header(String),
     Event(Field),
+    Normalized(NormalizedField),
 }
 
 #[derive(Clone, Copy)]
@@ -44,7 +50,11 @@ enum Field {
 }
 
 impl Params {
-    pub(super) fn parse(expressions: &[String], form_fields: Arc<FormFields>) -> Result<Self, String> {
+    pub(super) fn parse(
+        expressions: &[String],
+        form_fields: Arc<FormFields>,
+        normalizers: Arc<Normalizers>,
+    ) -> Result<Self, String> {
         let mut wanted = Wanted::default();
         let sources = expressions
             .iter()
@@ -56,6 +66,7 @@ impl Params {
             wanted,
             headers,
             form_fields,
+            normalizers,
         })
     }
 
@@ -81,6 +92,7 @@ impl Params {
         } else {
             BTreeMap::new()
         };
+        let normalized = std::cell::LazyCell::new(|| normalized::read(&self.normalizers, claim));
         self.sources
             .iter()
             .map(|source| match source {
@@ -93,6 +105,7 @@ impl Params {
                     .find(|(n, _)| n.eq_ignore_ascii_case(name))
                     .map_or(SqlValue::Null, |(_, value)| SqlValue::Text(value.clone()))),
                 Source::Event(field) => Ok(field.read(claim)),
+                Source::Normalized(field) => Ok(field.read(normalized.as_ref())),
             })
             .collect()
     }
@@ -116,7 +129,8 @@ fn source(text: &str, wanted: &mut Wanted) -> Result<Source, String> {
         Some(("body", pointer)) if pointer.starts_with('/') => Ok(Source::Body(wanted.add(&parse_pointer(pointer)?))),
         Some(("header", name)) if !name.is_empty() => Ok(Source::Header(name.into())),
         Some(("event", field)) => Field::parse(field).map(Source::Event),
-        _ => Err("expected body:/pointer, header:Name or event:field".into()),
+        Some(("normalized", field)) => NormalizedField::parse(field).map(Source::Normalized),
+        _ => Err("expected body:/pointer, header:Name, event:field or normalized:field".into()),
     }
 }
 
@@ -185,7 +199,7 @@ mod tests {
 
     fn read(expressions: &[&str], body: &'static [u8]) -> Result<Vec<SqlValue>, Failure> {
         let expressions: Vec<String> = expressions.iter().map(|e| (*e).to_owned()).collect();
-        Params::parse(&expressions, Arc::default())
+        Params::parse(&expressions, Arc::default(), Arc::default())
             .unwrap()
             .read(&claim("evt_1", body))
     }
@@ -221,7 +235,7 @@ mod tests {
         let mut claim = claim("evt_1", &b"x=1&payload=%7B%22a%22%3A12%7D"[..]);
         Arc::make_mut(&mut claim.event).content_type = Some("application/x-www-form-urlencoded".into());
         let fields = Arc::new(FormFields::from([("stripe".to_owned(), "payload".to_owned())]));
-        let params = Params::parse(&["body:/a".to_owned()], fields).unwrap();
+        let params = Params::parse(&["body:/a".to_owned()], fields, Arc::default()).unwrap();
         assert_eq!(params.read(&claim).unwrap(), [SqlValue::Int(12)]);
     }
 
@@ -254,8 +268,48 @@ mod tests {
 
     #[test]
     fn unknown_expressions_are_explained() {
-        for bad in ["", "body", "body:id", "header:", "event:", "event:body", "query:x"] {
-            assert!(Params::parse(&[bad.to_owned()], Arc::default()).is_err(), "{bad}");
+        for bad in [
+            "",
+            "body",
+            "body:id",
+            "header:",
+            "event:",
+            "event:body",
+            "query:x",
+            "normalized:",
+            "normalized:id",
+        ] {
+            let parsed = Params::parse(&[bad.to_owned()], Arc::default(), Arc::default());
+            assert!(parsed.is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn common_words_are_read_where_the_adapter_knows_them() {
+        let manifest = "title='t'\nverify='none'\n[normalize]\namount='body:/value'\nunit='major'\ncurrency='KWD'\n\
+            reference='{header:x-trace}-1'\ntypes={'invoice.*'='payment.succeeded'}";
+        let adapter = crate::adapters::Adapter::parse("p", manifest).unwrap();
+        let normalizers = Normalizers::from([("stripe".to_owned(), adapter.normalize().unwrap().clone())]);
+        let read = |normalizers| {
+            let fields = ["type", "amount", "currency", "reference", "customer", "occurred_at"];
+            let expressions = fields.map(|field| format!("normalized:{field}"));
+            Params::parse(&expressions, Arc::default(), Arc::new(normalizers))
+                .unwrap()
+                .read(&claim("evt_1", &br#"{"value":1.25}"#[..]))
+                .unwrap()
+        };
+        let text = |t: &str| SqlValue::Text(t.into());
+        assert_eq!(
+            read(normalizers),
+            [
+                text("payment.succeeded"),
+                SqlValue::Int(1250),
+                text("KWD"),
+                text("a-1"),
+                SqlValue::Null,
+                text("2026-01-02T03:04:05Z")
+            ]
+        );
+        assert_eq!(read(Normalizers::default()), [const { SqlValue::Null }; 6]);
     }
 }

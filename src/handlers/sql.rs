@@ -166,7 +166,7 @@ mod tests {
     use crate::handlers::testing::claim;
 
     fn parsed(params: &[String]) -> Params {
-        Params::parse(params, Arc::default()).unwrap()
+        Params::parse(params, Arc::default(), Arc::default()).unwrap()
     }
 
     #[tokio::test]

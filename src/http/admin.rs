@@ -19,7 +19,7 @@ use super::{
     State,
     body::{self, BodyError, Budget, Share},
     error::Problem,
-    json::{EventJson, PageJson, StatsJson},
+    json::{self, EventJson, PageJson, StatsJson},
     query::{self, DiscardOne, EventsQuery, ReprocessMany, ReprocessOne},
 };
 
@@ -59,24 +59,33 @@ pub(super) async fn event(request: HttpRequest, state: web::Data<State>) -> Answ
         .await
         .map_err(failed)?
         .ok_or_else(no_event)?;
-    Ok(ok(&EventJson::detail(
-        &detail,
-        state.providers.adapter(&provider).as_deref(),
-    )))
+    let endpoint = state.providers.get(&provider);
+    let normalized = match endpoint.as_ref().and_then(|endpoint| endpoint.provider.normalize()) {
+        Some(normalize) => {
+            let received = state.store.payload(&provider, &id).await.map_err(failed)?;
+            received.and_then(|received| json::normalized(normalize, &detail.event, &received))
+        }
+        None => None,
+    };
+    let adapter = endpoint.as_ref().map(|endpoint| &*endpoint.provider.adapter);
+    Ok(ok(&EventJson::detail(&detail, adapter, normalized)))
 }
 
 /// `GET /events/{provider}/{id}/payload`: the bytes received. They are a stranger's, so no browser may run them.
 pub(super) async fn payload(request: HttpRequest, state: web::Data<State>) -> Answer {
     query::none(request.query_string())?;
     let (provider, id) = query::event_path(request.path())?;
-    let (content_type, bytes) = state
+    let received = state
         .store
         .payload(&provider, &id)
         .await
         .map_err(failed)?
         .ok_or_else(no_event)?;
-    let bytes = bytes.ok_or_else(|| Problem::new(StatusCode::GONE, "retention has removed the payload"))?;
-    let content_type = content_type
+    let bytes = received
+        .bytes
+        .ok_or_else(|| Problem::new(StatusCode::GONE, "retention has removed the payload"))?;
+    let content_type = received
+        .content_type
         .and_then(|text| HeaderValue::from_str(&text).ok())
         .unwrap_or(HeaderValue::from_static("application/octet-stream"));
     Ok(HttpResponse::Ok()

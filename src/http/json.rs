@@ -4,8 +4,10 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::{
+    adapters::Normalize,
     domain::{Attempt, Delivery},
-    store::{EventDetail, EventRow, HandlerStats, Page, Stats},
+    ingest::{Normalized, Original},
+    store::{EventDetail, EventRow, HandlerStats, Page, Received, Stats},
 };
 
 /// An event. Lists leave `attempts` out.
@@ -30,6 +32,9 @@ pub struct EventJson<'a> {
     pub deliveries: Vec<DeliveryJson<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attempts: Option<Vec<AttemptJson<'a>>>,
+    /// What the event says in common words; `null` where its adapter has none, absent from lists.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub normalized: Option<Option<Normalized>>,
 }
 
 #[derive(Debug, Serialize)]
@@ -72,17 +77,31 @@ impl<'a> EventJson<'a> {
             conflicts: event.conflicts,
             deliveries: event.deliveries.iter().map(DeliveryJson::from).collect(),
             attempts: None,
+            normalized: None,
         }
     }
 
     /// An event with its history.
     #[must_use]
-    pub fn detail(detail: &'a EventDetail, adapter: Option<&str>) -> Self {
+    pub fn detail(detail: &'a EventDetail, adapter: Option<&str>, normalized: Option<Normalized>) -> Self {
         Self {
+            normalized: Some(normalized),
             attempts: Some(detail.attempts.iter().map(AttemptJson::from).collect()),
             ..Self::row(&detail.event, adapter)
         }
     }
+}
+
+/// What a stored event says in common words. `None` also once retention has removed its bytes.
+#[must_use]
+pub fn normalized(normalize: &Normalize, event: &EventRow, received: &Received) -> Option<Normalized> {
+    normalize.read(Original {
+        event_type: event.event_type.as_deref(),
+        content_type: received.content_type.as_deref(),
+        headers: received.headers.as_deref().unwrap_or_default(),
+        payload: received.bytes.as_deref()?,
+        occurred_at: event.occurred_at,
+    })
 }
 
 impl<'a> From<&'a Delivery> for DeliveryJson<'a> {
@@ -245,15 +264,15 @@ mod tests {
                 r#""body_sha256":"{}","conflicts":0,"#,
                 r#""deliveries":[{{"handler":"ledger","state":"done","attempts":1,"run_at":null,"last_error":null}}],"#,
                 r#""attempts":[{{"handler":"ledger","attempt":1,"started_at":"2026-01-02T03:04:05Z","duration_ms":3,"#,
-                r#""outcome":"done","detail":null}}]}}"#
+                r#""outcome":"done","detail":null}}],"normalized":null}}"#
             ),
             "ab".repeat(32)
         );
-        let json = serde_json::to_string(&EventJson::detail(&detail, Some("stripe"))).unwrap();
+        let json = serde_json::to_string(&EventJson::detail(&detail, Some("stripe"), None)).unwrap();
         assert_eq!(json, expected);
         let row = serde_json::to_string(&EventJson::row(&detail.event, None)).unwrap();
         assert!(
-            row.contains(r#""adapter":null"#) && !row.contains(r#""outcome""#),
+            row.contains(r#""adapter":null"#) && !row.contains(r#""outcome""#) && !row.contains("normalized"),
             "{row}"
         );
     }

@@ -44,7 +44,7 @@ impl<'a> Filler<'a> {
     }
 
     /// Fills one text. Names that are not known stay as they are.
-    fn fill(&mut self, text: &[u8]) -> Vec<u8> {
+    pub(crate) fn fill(&mut self, text: &[u8]) -> Vec<u8> {
         let mut out = Vec::with_capacity(text.len());
         let mut rest = text;
         while let Some(at) = rest.windows(2).position(|pair| pair == b"{{") {

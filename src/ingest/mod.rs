@@ -16,6 +16,7 @@ mod identify;
 pub(crate) mod json;
 pub(crate) mod json_text;
 mod jwt;
+mod normalize;
 mod scope;
 mod sign;
 mod sign_jwt;
@@ -26,6 +27,7 @@ mod verify;
 
 pub use explain::{Mark, Step, explain};
 pub use http_text::{HttpTextError, OwnedRequest};
+pub use normalize::{Normalized, Original};
 pub use sign::{Bad, SignError, sign};
 pub use vectors::{VectorError, VectorEvent, VectorResult, run_vectors};
 
@@ -206,6 +208,8 @@ impl fmt::Display for Rejection {
 impl std::error::Error for Rejection {}
 
 #[cfg(test)]
+mod changed_tests;
+#[cfg(test)]
 mod event_tests;
 #[cfg(test)]
 mod explain_tests;
@@ -215,6 +219,8 @@ mod identity_tests;
 mod language_tests;
 #[cfg(test)]
 mod mutation_tests;
+#[cfg(test)]
+mod normalize_tests;
 #[cfg(test)]
 mod provider_tests;
 #[cfg(test)]

@@ -269,3 +269,31 @@ fn same_text(a: &str, b: &str) -> bool {
 fn shown(value: &Option<String>) -> String {
     value.as_ref().map_or_else(|| "none".into(), |text| format!("{text:?}"))
 }
+
+/// The vectors of a file that must verify, ready to be changed.
+#[cfg(test)]
+pub(super) fn valid(text: &str, registry: &Registry) -> Vec<(String, Provider, super::OwnedRequest, Timestamp)> {
+    let ready = |text: &str| {
+        let line: Line<'_> = serde_json::from_str(text).unwrap();
+        let expect: Expectation = serde_json::from_str(line.expect?.get()).unwrap();
+        let now = Timestamp::from_second(line.now).unwrap();
+        let provider = Provider::new(spec(&line), registry).ok().filter(|_| expect.verified)?;
+        put_keys(&provider, &line, now).unwrap();
+        let body = base64::engine::general_purpose::STANDARD.decode(&line.body_base64);
+        let request = super::OwnedRequest {
+            method: line.method.clone(),
+            url: line.url.clone(),
+            headers: line
+                .headers
+                .iter()
+                .map(|(name, value)| (name.clone(), value.clone().into_bytes()))
+                .collect(),
+            body: body.unwrap(),
+        };
+        Some((line.case, provider, request, now))
+    };
+    text.lines()
+        .filter(|line| !line.trim().is_empty())
+        .filter_map(ready)
+        .collect()
+}

@@ -27,7 +27,7 @@ use crate::domain::{Claim, NewEvent, Settle};
 pub use options::{Options, open};
 pub use types::{
     Accepted, Applied, AttemptLimit, ClaimRequest, Discarded, Effect, EventDetail, EventFilter, EventRow, HandlerStats,
-    Lease, Page, PurgePolicy, Purged, Reprocess, ReprocessScope, Reprocessed, SealedSecret, SqlValue, Stats,
+    Lease, Page, PurgePolicy, Purged, Received, Reprocess, ReprocessScope, Reprocessed, SealedSecret, SqlValue, Stats,
     StoreError, Swept, Who,
 };
 
@@ -104,16 +104,8 @@ pub trait Admin: Send + Sync {
 
     fn event<'a>(&'a self, provider: &'a str, provider_event_id: &'a str) -> StoreFuture<'a, Option<EventDetail>>;
 
-    /// The exact bytes received and their content type. `None` in place of the bytes once retention removed them.
-    #[allow(
-        clippy::type_complexity,
-        reason = "an event may be unknown, and a known one may have lost its bytes"
-    )]
-    fn payload<'a>(
-        &'a self,
-        provider: &'a str,
-        provider_event_id: &'a str,
-    ) -> StoreFuture<'a, Option<(Option<String>, Option<bytes::Bytes>)>>;
+    /// What was received of an event, as it was received.
+    fn payload<'a>(&'a self, provider: &'a str, provider_event_id: &'a str) -> StoreFuture<'a, Option<Received>>;
 
     /// Gives deliveries a new life, and writes down who asked.
     fn reprocess(&self, what: Reprocess, who: Who) -> StoreFuture<'_, Reprocessed>;

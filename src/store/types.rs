@@ -133,6 +133,16 @@ pub struct EventRow {
     pub deliveries: Vec<Delivery>,
 }
 
+/// The exact bytes of an event, with what came beside them.
+#[derive(Debug, Clone)]
+pub struct Received {
+    pub content_type: Option<String>,
+    /// A JSON object, as in [`crate::domain::StoredEvent`]; `None` once retention removed it.
+    pub headers: Option<String>,
+    /// `None` once retention removed them.
+    pub bytes: Option<bytes::Bytes>,
+}
+
 /// One event with its history.
 #[derive(Debug, Clone)]
 pub struct EventDetail {

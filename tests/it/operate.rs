@@ -104,12 +104,14 @@ async fn an_event_is_the_same_in_the_api_and_on_the_command_line(store: TestStor
         "conflicts",
         "deliveries",
         "attempts",
+        "normalized",
     ] {
         assert!(event.get(field).is_some(), "{field} is missing in {event}");
     }
     assert_eq!(event["adapter"], "stripe");
     assert_eq!(event["event_type"], "payment_intent.succeeded");
     assert_eq!(event["ordering_key"], "cus_1");
+    assert_eq!(event["normalized"]["amount"], 4200);
     assert_eq!(event["size"], stripe_body("evt_1").len());
     assert_eq!(event["occurred_at"].as_str().unwrap().get(..10), Some("2026-09-21"));
 
@@ -120,6 +122,7 @@ async fn an_event_is_the_same_in_the_api_and_on_the_command_line(store: TestStor
     let listed: Value = serde_json::from_slice(&listed.stdout).unwrap();
     let mut in_a_list = event.clone();
     in_a_list.as_object_mut().unwrap().remove("attempts");
+    in_a_list.as_object_mut().unwrap().remove("normalized");
     assert_eq!(listed, in_a_list);
     let page = server.get("/api/v1/events").await.json();
     assert_eq!(page, json!({"events": [in_a_list], "next": null}));

@@ -65,8 +65,8 @@ async fn another_body_is_a_conflict_with_a_count(db: Db) {
     assert_eq!(db.number("SELECT count(*) FROM conflicts").await, 2);
     assert_eq!(db.row("e1").await.conflicts, 3);
     assert_eq!(db.store.stats().await.unwrap().conflicts, 3);
-    let (_, bytes) = db.store.payload("p", "e1").await.unwrap().unwrap();
-    assert_eq!(bytes.unwrap(), "first");
+    let received = db.store.payload("p", "e1").await.unwrap().unwrap();
+    assert_eq!(received.bytes.unwrap(), "first");
 }
 
 async fn bytes_and_ids_come_back_as_they_went_in(db: Db) {
@@ -91,9 +91,10 @@ async fn bytes_and_ids_come_back_as_they_went_in(db: Db) {
         assert_eq!(claim.event.payload, *body);
         assert_eq!(claim.event.occurred_at.unwrap().as_microsecond(), 1_700_000_000_123_456);
         assert_eq!(claim.event.ordering_key.as_deref(), Some("key/&"));
-        let (kind, bytes) = db.store.payload("p", id).await.unwrap().unwrap();
+        let received = db.store.payload("p", id).await.unwrap().unwrap();
+        assert_eq!(received.headers.unwrap(), claim.event.headers);
         assert_eq!(
-            (kind.as_deref(), bytes.unwrap()),
+            (received.content_type.as_deref(), received.bytes.unwrap()),
             (Some("application/json"), (*body).into())
         );
         assert_eq!(db.row(id).await.size, body.len() as u64);

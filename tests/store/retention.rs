@@ -59,8 +59,8 @@ async fn payloads_go_before_ids(db: Db) {
     assert_eq!(purge(&db, false).await, (2, 0));
     assert_eq!(purge(&db, false).await, (0, 0));
     assert_eq!(db.row("done").await.status, EventStatus::Done);
-    assert_eq!(db.store.payload("p", "done").await.unwrap().unwrap().1, None);
-    assert!(db.store.payload("p", "failed").await.unwrap().unwrap().1.is_some());
+    assert_eq!(db.store.payload("p", "done").await.unwrap().unwrap().bytes, None);
+    assert!(db.store.payload("p", "failed").await.unwrap().unwrap().bytes.is_some());
     assert_eq!(
         db.store.accept(vec![event("done", "a")]).await.unwrap(),
         [Accepted::Duplicate]

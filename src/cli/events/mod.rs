@@ -18,7 +18,7 @@ use super::{
 use crate::{
     config::Config,
     http::json::EventJson,
-    store::{EventRow, Store, Who},
+    store::{EventRow, Received, Store, Who},
 };
 use filter::Filter;
 
@@ -147,12 +147,12 @@ impl Desk<'_> {
     async fn payload(&self, id: &Id) -> anyhow::Result<ExitCode> {
         match self.store.payload(&id.provider, &id.id).await? {
             None => Err(unknown(id)),
-            Some((_, None)) => bail!(
+            Some(Received { bytes: None, .. }) => bail!(
                 "retention has removed the payload of {} {}",
                 id.provider,
                 printable(&id.id)
             ),
-            Some((_, Some(bytes))) => {
+            Some(Received { bytes: Some(bytes), .. }) => {
                 self.context.out.bytes(&bytes)?;
                 Ok(ExitCode::SUCCESS)
             }

@@ -4,11 +4,13 @@ use std::process::ExitCode;
 
 use super::{Desk, Id, clock, printable, unknown};
 use crate::{
+    adapters::Adapter,
     cli::{
         context::Context,
         output::{color_of, status_cell, table},
     },
-    http::json::EventJson,
+    http::json::{EventJson, normalized},
+    ingest::Normalized,
     store::{EventDetail, EventRow},
 };
 
@@ -18,14 +20,52 @@ impl Desk<'_> {
         let Some(detail) = detail else {
             return Err(unknown(id));
         };
+        let normalized = self.normalized(&detail.event).await?;
         if self.context.out.json {
             let adapter = self.adapters.get(&detail.event.provider).map(String::as_str);
-            self.context.out.object(&EventJson::detail(&detail, adapter))?;
+            self.context
+                .out
+                .object(&EventJson::detail(&detail, adapter, normalized))?;
         } else {
             self.facts(&detail.event)?;
+            self.common_words(normalized)?;
             self.deliveries(&detail)?;
         }
         Ok(ExitCode::SUCCESS)
+    }
+
+    /// What the event says in common words, where its adapter knows and its bytes are still there.
+    async fn normalized(&self, event: &EventRow) -> anyhow::Result<Option<Normalized>> {
+        let Some(adapter) = self.adapters.get(&event.provider) else {
+            return Ok(None);
+        };
+        let registry = self.context.registry()?;
+        let Some(normalize) = registry.get(adapter).and_then(Adapter::normalize) else {
+            return Ok(None);
+        };
+        let received = self.store.payload(&event.provider, &event.provider_event_id).await?;
+        Ok(received.and_then(|received| normalized(normalize, event, &received)))
+    }
+
+    fn common_words(&self, normalized: Option<Normalized>) -> anyhow::Result<()> {
+        let Some(found) = normalized else { return Ok(()) };
+        let out = self.context.out;
+        let amount = found.amount.map(|amount| amount.to_string());
+        let minor = match &found.currency {
+            Some(currency) => format!("{currency}, minor units"),
+            None => "minor units".to_owned(),
+        };
+        out.line("")?;
+        for (name, value) in [
+            ("normalized", found.event_type.map(str::to_owned)),
+            ("amount", amount.map(|amount| format!("{amount} ({minor})"))),
+            ("reference", found.reference),
+            ("customer", found.customer),
+        ] {
+            let value = value.as_deref().map_or_else(|| "-".to_owned(), printable);
+            out.line(format!("{name:<13} {value}"))?;
+        }
+        Ok(())
     }
 
     fn facts(&self, event: &EventRow) -> anyhow::Result<()> {

@@ -39,6 +39,13 @@ when = "query:challenge"
 require = "query:verify == config:verify"
 body = "{query:challenge}"
 refuse = 403
+
+[normalize]
+unit = "major"
+amount = "body:/amount"
+currency = "KWD"
+reference = "header:X-Acme-Topic"
+types = { paid = "payment.succeeded" }
 "#;
 
 const MAX_BODY: usize = 64 * 1024;

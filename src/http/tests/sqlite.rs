@@ -13,7 +13,7 @@ async fn what_is_acknowledged_is_on_disk_and_the_api_shows_it() {
     let running = start(settings(), services(store.clone()), shutdown.clone()).unwrap();
     let (public, admin) = (running.public, running.admin);
 
-    let body = r#"{"id":"evt/a&b","type":"paid","x":"\u0000\ud800"}"#;
+    let body = r#"{"id":"evt/a&b","type":"paid","amount":1.005,"x":"\u0000\ud800"}"#;
     let headers = "X-Acme-Proof: right\r\nX-Acme-Topic: t\r\nContent-Type: application/json\r\n";
     let sent: Vec<_> = (0..8)
         .map(|_| tokio::spawn(send(public, post("/webhooks/acme", headers, body))))
@@ -37,6 +37,12 @@ async fn what_is_acknowledged_is_on_disk_and_the_api_shows_it() {
         (&"pending".into(), &1.into(), &body.len().into())
     );
     assert_eq!(event["deliveries"].as_array().unwrap().len(), 2);
+    let normalized = serde_json::json!({
+        "type": "payment.succeeded", "amount": 1005, "currency": "KWD", "reference": "t", "customer": null,
+        "occurred_at": null,
+    });
+    assert_eq!(event["normalized"], normalized);
+    assert!(get(admin, "/api/v1/events/acme/2").await.json()["normalized"].is_null());
     assert_eq!(get(admin, &format!("{path}/payload")).await.body, body.as_bytes());
     let page = get(admin, "/api/v1/events?limit=1").await.json();
     assert_eq!(
@@ -48,6 +54,7 @@ async fn what_is_acknowledged_is_on_disk_and_the_api_shows_it() {
         .await
         .json();
     assert_eq!(page["events"][0]["provider_event_id"], "evt/a&b");
+    assert!(page["events"][0].get("normalized").is_none());
     assert_eq!(get(admin, "/api/v1/stats").await.json()["events"], 2);
 
     let reply = send(admin, post(&format!("{path}/discard"), "", r#"{"reason":"a test"}"#)).await;

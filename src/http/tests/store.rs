@@ -138,15 +138,13 @@ impl Admin for MemoryStore {
         Box::pin(async { Ok(found) })
     }
 
-    fn payload<'a>(
-        &'a self,
-        provider: &'a str,
-        id: &'a str,
-    ) -> StoreFuture<'a, Option<(Option<String>, Option<bytes::Bytes>)>> {
+    fn payload<'a>(&'a self, provider: &'a str, id: &'a str) -> StoreFuture<'a, Option<Received>> {
         let purged = self.purged.load(Ordering::SeqCst);
-        let found = self
-            .find(provider, id)
-            .map(|(_, event)| (event.content_type, (!purged).then_some(event.payload)));
+        let found = self.find(provider, id).map(|(_, event)| Received {
+            content_type: event.content_type,
+            headers: (!purged).then_some(event.headers),
+            bytes: (!purged).then_some(event.payload),
+        });
         Box::pin(async { Ok(found) })
     }
 

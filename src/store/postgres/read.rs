@@ -8,7 +8,7 @@ use sqlx::{PgPool, Postgres, QueryBuilder, Row as _, postgres::PgRow};
 
 use super::{
     super::{
-        EventDetail, EventFilter, HandlerStats, Page, Stats, StoreError,
+        EventDetail, EventFilter, HandlerStats, Page, Received, Stats, StoreError,
         assemble::{Head, Parts, assemble},
         filter::{Bounds, Search, Wanted, period, select},
     },
@@ -69,20 +69,21 @@ pub(super) async fn event(db: &PgPool, provider: &str, provider_event_id: &str) 
     }
 }
 
-pub(super) async fn payload(
-    db: &PgPool,
-    provider: &str,
-    provider_event_id: &str,
-) -> Read<Option<(Option<String>, Option<Bytes>)>> {
-    let row: Option<(Option<String>, Option<Vec<u8>>)> = sqlx::query_as(
-        "SELECT content_type, payload FROM webhook_events WHERE provider = $1 AND provider_event_id = $2",
+pub(super) async fn payload(db: &PgPool, provider: &str, provider_event_id: &str) -> Read<Option<Received>> {
+    type Row = (Option<String>, Option<String>, Option<Vec<u8>>);
+    let row: Option<Row> = sqlx::query_as(
+        "SELECT content_type, headers, payload FROM webhook_events WHERE provider = $1 AND provider_event_id = $2",
     )
     .bind(provider)
     .bind(provider_event_id)
     .fetch_optional(db)
     .await
     .map_err(|error| read_error(&error))?;
-    Ok(row.map(|(content_type, bytes)| (content_type, bytes.map(Bytes::from))))
+    Ok(row.map(|(content_type, headers, bytes)| Received {
+        content_type,
+        headers,
+        bytes: bytes.map(Bytes::from),
+    }))
 }
 
 pub(super) async fn stats(db: &PgPool) -> Read<Stats> {

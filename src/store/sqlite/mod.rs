@@ -25,8 +25,8 @@ use tokio::sync::{Mutex, Semaphore, oneshot};
 use self::writer::Message;
 use super::{
     Accepted, Admin, Applied, AttemptLimit, ClaimRequest, Discarded, Effect, EventDetail, EventFilter, Handoff, Inbox,
-    Lease, Options, Page, PurgePolicy, Purged, Queue, Reprocess, ReprocessScope, Reprocessed, SealedSecret, Stats,
-    Store, StoreError, StoreFuture, Swept, Who,
+    Lease, Options, Page, PurgePolicy, Purged, Queue, Received, Reprocess, ReprocessScope, Reprocessed, SealedSecret,
+    Stats, Store, StoreError, StoreFuture, Swept, Who,
     batch::{HandoffSlot, Pending, validate},
     budget::Budget,
     cache::Cached,
@@ -185,11 +185,7 @@ impl Admin for SqliteStore {
         Box::pin(async move { read::event(&self.read, provider, provider_event_id).await })
     }
 
-    fn payload<'a>(
-        &'a self,
-        provider: &'a str,
-        provider_event_id: &'a str,
-    ) -> StoreFuture<'a, Option<(Option<String>, Option<bytes::Bytes>)>> {
+    fn payload<'a>(&'a self, provider: &'a str, provider_event_id: &'a str) -> StoreFuture<'a, Option<Received>> {
         Box::pin(async move { read::payload(&self.read, provider, provider_event_id).await })
     }
 

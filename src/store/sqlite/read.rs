@@ -8,7 +8,7 @@ use sqlx::{QueryBuilder, Row as _, Sqlite, SqlitePool, sqlite::SqliteRow};
 
 use super::{
     super::{
-        EventDetail, EventFilter, HandlerStats, Page, Stats, StoreError,
+        EventDetail, EventFilter, HandlerStats, Page, Received, Stats, StoreError,
         assemble::{Head, Parts, assemble},
         filter::{Bounds, Search, Wanted, period, select},
     },
@@ -68,20 +68,21 @@ pub(super) async fn event(db: &SqlitePool, provider: &str, provider_event_id: &s
     }
 }
 
-pub(super) async fn payload(
-    db: &SqlitePool,
-    provider: &str,
-    provider_event_id: &str,
-) -> Read<Option<(Option<String>, Option<Bytes>)>> {
-    let row: Option<(Option<String>, Option<Vec<u8>>)> = sqlx::query_as(
-        "SELECT content_type, payload FROM webhook_events WHERE provider = ?1 AND provider_event_id = ?2",
+pub(super) async fn payload(db: &SqlitePool, provider: &str, provider_event_id: &str) -> Read<Option<Received>> {
+    type Row = (Option<String>, Option<String>, Option<Vec<u8>>);
+    let row: Option<Row> = sqlx::query_as(
+        "SELECT content_type, headers, payload FROM webhook_events WHERE provider = ?1 AND provider_event_id = ?2",
     )
     .bind(provider)
     .bind(provider_event_id)
     .fetch_optional(db)
     .await
     .map_err(|error| read_error(&error))?;
-    Ok(row.map(|(content_type, bytes)| (content_type, bytes.map(Bytes::from))))
+    Ok(row.map(|(content_type, headers, bytes)| Received {
+        content_type,
+        headers,
+        bytes: bytes.map(Bytes::from),
+    }))
 }
 
 pub(super) async fn stats(db: &SqlitePool) -> Read<Stats> {

@@ -256,11 +256,7 @@ impl Admin for Fake {
         unimplemented!()
     }
 
-    fn payload<'a>(
-        &'a self,
-        _: &'a str,
-        _: &'a str,
-    ) -> StoreFuture<'a, Option<(Option<String>, Option<bytes::Bytes>)>> {
+    fn payload<'a>(&'a self, _: &'a str, _: &'a str) -> StoreFuture<'a, Option<Received>> {
         unimplemented!()
     }
 

@@ -1,0 +1,155 @@
+//! `cerca providers check`: what is wrong with the adapters, and the usual mistakes of those who registered them.
+
+use std::process::ExitCode;
+
+use comfy_table::Color;
+use serde_json::json;
+
+use super::{Context, code, find};
+use crate::{
+    adapters::{Provider, Registry},
+    app,
+    config::{Config, ConfigError, Environment, Problem, ProviderConfig},
+    ingest,
+};
+
+/// Every folder is read, every lint looked at, and the folder's own vectors are run.
+pub(super) fn run(context: &Context, only: Option<&str>) -> anyhow::Result<ExitCode> {
+    let out = context.out;
+    let (registry, errors) = Registry::read_all(context.global.adapters.as_deref())?;
+    let configured = Configured::read(context, &registry, errors.is_empty());
+    if let Some(name) = only
+        .filter(|name| !configured.has(name))
+        .filter(|name| !errors.iter().any(|error| error.file.contains(name)))
+    {
+        find(&registry, name)?;
+    }
+    let wanted = |name: &str| only.is_none_or(|only| only == name);
+    let (mut wrong, mut notes, mut checked) = (0, 0, 0);
+    let report = |kind: &str, color, place: &str, text: &str| {
+        if out.json {
+            return out.object(&json!({ "kind": kind, "place": place, "message": text }));
+        }
+        Ok(out.line(format!("{} {place}: {text}", out.paint(color, format!("{kind}:"))))?)
+    };
+    for error in errors
+        .iter()
+        .filter(|error| only.is_none_or(|only| error.file.contains(only)))
+    {
+        wrong += 1;
+        report(
+            "error",
+            Color::Red,
+            &format!("{}:{}", error.file, error.line),
+            &format!("{}{}", prefix(&error.key), error.message),
+        )?;
+    }
+    for adapter in registry.iter().filter(|adapter| wanted(&adapter.name)) {
+        checked += 1;
+        for text in adapter.lint() {
+            notes += 1;
+            report("note", Color::Yellow, &adapter.name, &text)?;
+        }
+        for result in ingest::run_vectors(adapter.vectors().unwrap_or_default(), &registry)? {
+            if !result.ok() {
+                wrong += 1;
+                let text = format!("vector {}: {}", result.case, result.differences.join("; "));
+                report("error", Color::Red, &adapter.name, &text)?;
+            }
+        }
+    }
+    let mut registered = 0;
+    for provider in configured.0.iter().filter(|provider| provider.is(only)) {
+        registered += usize::from(!provider.name.is_empty());
+        wrong += provider.errors.len();
+        notes += provider.warnings.len();
+        for problem in &provider.errors {
+            report("error", Color::Red, &problem.place, &place_and_message(problem))?;
+        }
+        for problem in &provider.warnings {
+            report("warning", Color::Yellow, &problem.place, &place_and_message(problem))?;
+        }
+    }
+    if out.json {
+        out.object(&json!({
+            "kind": "result", "checked": checked, "registered": registered, "errors": wrong, "notes": notes,
+        }))?;
+    } else {
+        out.line(format!(
+            "{checked} adapters read, {registered} registered providers looked at, {wrong} errors, {notes} notes"
+        ))?;
+    }
+    Ok(code(wrong == 0))
+}
+
+fn prefix(key: &str) -> String {
+    if key.is_empty() {
+        String::new()
+    } else {
+        format!("{key}: ")
+    }
+}
+
+/// A registered provider with what is said of it; without a name, the configuration itself.
+struct Looked {
+    name: String,
+    adapter: String,
+    errors: Vec<Problem>,
+    warnings: Vec<Problem>,
+}
+
+impl Looked {
+    fn is(&self, only: Option<&str>) -> bool {
+        only.is_none_or(|only| self.name == only || self.adapter == only)
+    }
+}
+
+struct Configured(Vec<Looked>);
+
+impl Configured {
+    /// Reads the providers of the configuration, where there is one. Nobody needs one to check adapters.
+    fn read(context: &Context, registry: &Registry, adapters_are_right: bool) -> Self {
+        if !adapters_are_right {
+            return Self(Vec::new());
+        }
+        match Config::load(context.global.config.as_deref(), &Environment::of_process()) {
+            Ok(config) => {
+                let providers = config.providers.iter().enumerate();
+                let look = |(index, provider)| look(&config, registry, index, provider);
+                Self(providers.map(look).collect())
+            }
+            Err(ConfigError(errors)) => Self(vec![Looked {
+                name: String::new(),
+                adapter: String::new(),
+                errors,
+                warnings: Vec::new(),
+            }]),
+        }
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.0.iter().any(|provider| provider.name == name)
+    }
+}
+
+fn look(config: &Config, registry: &Registry, index: usize, provider: &ProviderConfig) -> Looked {
+    let path = format!("provider[{index}]");
+    let spec = &provider.spec;
+    let (errors, warnings) = match Provider::new(spec.clone(), registry) {
+        Ok(provider) => (Vec::new(), app::provider_warnings(config, &path, &provider)),
+        Err(error) => (vec![app::provider_problem(config, &path, &error)], Vec::new()),
+    };
+    // What the configuration itself noticed, such as a secret that is written out.
+    let own = format!("{path}.");
+    let noticed = config.warnings.iter().filter(|warning| warning.key.starts_with(&own));
+    Looked {
+        name: spec.name.clone(),
+        adapter: spec.adapter.clone().unwrap_or_else(|| spec.name.clone()),
+        errors,
+        warnings: noticed.cloned().chain(warnings).collect(),
+    }
+}
+
+fn place_and_message(problem: &Problem) -> String {
+    format!("{}{}", prefix(&problem.key), problem.message)
+}
