@@ -4,6 +4,7 @@
 mod keys;
 mod overrides;
 mod plan;
+mod secrets;
 mod statements;
 
 use std::{net::SocketAddr, os::unix::fs::OpenOptionsExt as _, str::FromStr as _, sync::Arc, time::Duration};
@@ -103,9 +104,22 @@ pub async fn start(
     if start.role != Role::Worker {
         tokio::spawn(keys::refresh(Arc::clone(&providers), stop.clone()));
     }
+    let remake = secrets::remakes(plan.registry, plan.waiting);
+    let secrets = http::Secrets::new(
+        Arc::clone(&store),
+        Arc::clone(&providers),
+        config.store.seal_key.clone(),
+        remake,
+    );
+    let secrets = Arc::new(secrets);
+    if start.role != Role::Worker {
+        secrets.load().await;
+        tokio::spawn(Arc::clone(&secrets).poll(stop.clone()));
+    }
     let services = http::Services {
         store: Arc::clone(&store),
         providers,
+        secrets,
         router: Arc::new(move |provider, adapter, event_type| router.routes(provider, adapter, event_type)),
         handlers,
         prometheus: prometheus.clone(),

@@ -12,6 +12,7 @@ pub mod handlers;
 pub mod http;
 pub mod ingest;
 pub mod schedule;
+pub mod seal;
 pub mod store;
 pub mod telemetry;
 pub mod units;

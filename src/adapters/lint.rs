@@ -75,7 +75,10 @@ pub(crate) fn provider(spec: &ProviderSpec, adapter: &Adapter, rules: &Rules) ->
     }
     let comes = rules.handshakes.iter().any(|handshake| handshake.keep.is_some());
     if rules.verify && spec.secrets.is_empty() && comes {
-        warnings.push("no secret is set: only the handshake that hands it over is answered".to_owned());
+        warnings.push(
+            "no secret is set: until the sender hands one over in its handshake, nothing else of it is taken"
+                .to_owned(),
+        );
     }
     for (index, secret) in spec.secrets.iter().enumerate() {
         let text = secret.expose_secret();

@@ -31,6 +31,7 @@ mod public_key;
 mod refresh;
 mod registry;
 mod rules;
+mod secrets;
 mod template;
 
 pub use adapter::{Adapter, AdapterError};

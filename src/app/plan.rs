@@ -4,7 +4,7 @@
 use std::{path::Path, sync::Arc};
 
 use crate::{
-    adapters::{Provider, ProviderError, Registry, RegistryError},
+    adapters::{Provider, ProviderError, ProviderSpec, Registry, RegistryError},
     config::{Config, ConfigError, Problem},
     handlers::{self, FormFields, HandlerError, HandlerSpec, Normalizers, Route, Router},
     telemetry,
@@ -18,12 +18,17 @@ pub const DEFAULT_HANDLER: &str = "log";
 /// What a newcomer adds to the file first.
 pub const FIRST_PROVIDER: &str = "    [[provider]]\n    name = \"stripe\"\n    secrets = [\"env:STRIPE_SECRET\"]";
 
+const NO_SEAL_KEY: &str = "its sender hands over the secret in a handshake, which is refused as long as `seal_key` in \
+    `[store]` is not set; make one with `openssl rand -hex 32`";
+
 /// The parts, ready to run.
 pub struct Plan {
     pub registry: Registry,
     pub providers: Vec<Arc<Provider>>,
     pub routes: Vec<Route>,
     pub router: Router,
+    /// Specs of the providers whose secret is to come in a handshake.
+    pub waiting: Vec<ProviderSpec>,
     /// What is allowed but deserves a look, beyond the configuration's own warnings.
     pub warnings: Vec<Problem>,
 }
@@ -57,13 +62,17 @@ pub fn plan(config: &Config, adapters: Option<&Path>) -> Result<Plan, ConfigErro
     if let Err(error) = telemetry::filter(&config.log.level) {
         problems.push(config.problem("log.level", error.to_string()));
     }
+    let mut waiting = Vec::new();
     let mut providers = Vec::with_capacity(config.providers.len());
-    for (index, provider) in config.providers.iter().enumerate() {
+    for (index, entry) in config.providers.iter().enumerate() {
         let path = format!("provider[{index}]");
-        warnings.extend(overrides::unknown_options(config, &path, &provider.spec, &registry));
-        match Provider::new(provider.spec.clone(), &registry) {
+        warnings.extend(overrides::unknown_options(config, &path, &entry.spec, &registry));
+        match Provider::new(entry.spec.clone(), &registry) {
             Ok(provider) => {
                 warnings.extend(provider_warnings(config, &path, &provider));
+                if provider.awaits_secret() {
+                    waiting.push(entry.spec.clone());
+                }
                 providers.push(Arc::new(provider));
             }
             Err(error) => problems.push(provider_problem(config, &path, &error)),
@@ -83,6 +92,7 @@ pub fn plan(config: &Config, adapters: Option<&Path>) -> Result<Plan, ConfigErro
             providers,
             routes,
             router,
+            waiting,
             warnings,
         }),
         Ok(_) => Err(ConfigError(problems)),
@@ -142,7 +152,11 @@ pub(crate) fn provider_warnings(config: &Config, path: &str, provider: &Provider
         }
     };
     let warnings = provider.warnings().iter();
-    warnings.map(|text| config.problem(&place(text), text)).collect()
+    let mut warnings: Vec<Problem> = warnings.map(|text| config.problem(&place(text), text)).collect();
+    if provider.awaits_secret() && config.store.seal_key.is_none() {
+        warnings.push(config.problem(path, NO_SEAL_KEY));
+    }
+    warnings
 }
 
 pub(crate) fn provider_problem(config: &Config, path: &str, error: &ProviderError) -> Problem {

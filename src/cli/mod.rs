@@ -10,6 +10,7 @@ mod migrate;
 mod output;
 mod providers;
 mod purge;
+mod secrets;
 mod sender;
 mod serve;
 mod stats;
@@ -103,7 +104,7 @@ async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Init(command) => command.run(&context),
         Command::Check => check::run(&context).await,
         Command::Migrate => migrate::run(&context).await,
-        Command::Providers(command) => command.run(&context),
+        Command::Providers(command) => command.run(&context).await,
         Command::Trigger(command) => command.run(&context).await,
         Command::Verify(command) => command.run(&context),
         Command::Events(command) => command.run(&context).await,

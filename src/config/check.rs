@@ -16,6 +16,7 @@ use super::{
 use crate::{
     adapters::ProviderSpec,
     handlers::HandlerSpec,
+    seal::SealKey,
     units::{format_duration, format_size, parse_duration},
 };
 
@@ -125,7 +126,23 @@ impl Pass<'_> {
                 "the password stands in the file; use env:DATABASE_URL or file:PATH",
             );
         }
-        StoreUrl { url }
+        let seal_key = table.seal_key.as_ref().and_then(|reference| self.seal_key(reference));
+        StoreUrl { url, seal_key }
+    }
+
+    fn seal_key(&mut self, reference: &Reference) -> Option<SealKey> {
+        const KEY: &str = "store.seal_key";
+        if reference.is_literal() {
+            self.warn(KEY, "the key stands in the file; use env:NAME or file:PATH");
+        }
+        let text = self.secret(KEY, reference)?;
+        match SealKey::parse(&text) {
+            Ok(key) => Some(key),
+            Err(error) => {
+                self.wrong(KEY, error.to_string());
+                None
+            }
+        }
     }
 
     fn worker(&mut self, worker: &Worker) {

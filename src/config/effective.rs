@@ -61,7 +61,16 @@ impl Config {
                     ("token", text(if self.admin.token.is_some() { "(hidden)" } else { "" })),
                 ],
             ),
-            ("store", vec![("url", text(&self.store.redacted()))]),
+            (
+                "store",
+                vec![
+                    ("url", text(&self.store.redacted())),
+                    (
+                        "seal_key",
+                        text(if self.store.seal_key.is_some() { "(hidden)" } else { "" }),
+                    ),
+                ],
+            ),
             (
                 "worker",
                 vec![

@@ -63,6 +63,7 @@ const SETTINGS: &[(&str, &str, Kind)] = &[
     ("admin", "listen", Kind::Text),
     ("admin", "token", Kind::Text),
     ("store", "url", Kind::Text),
+    ("store", "seal_key", Kind::Text),
     ("worker", "concurrency", Kind::Whole),
     ("worker", "lease", Kind::Text),
     ("retention", "done", Kind::Text),

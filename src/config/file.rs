@@ -91,12 +91,15 @@ impl Default for AdminTable {
 pub(super) struct StoreTable {
     /// `sqlite:PATH` or `postgres://user:password@host/database`; may be a reference. Default `sqlite:cerca.db`.
     pub(super) url: Reference,
+    /// 32 bytes as hex or base64, which secrets in the database are sealed with. Default: none.
+    pub(super) seal_key: Option<Reference>,
 }
 
 impl Default for StoreTable {
     fn default() -> Self {
         Self {
             url: "sqlite:cerca.db".into(),
+            seal_key: None,
         }
     }
 }

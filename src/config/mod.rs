@@ -22,7 +22,7 @@ use std::{
 use secrecy::SecretString;
 use serde::Deserialize as _;
 
-use crate::{adapters::ProviderSpec, handlers::HandlerSpec};
+use crate::{adapters::ProviderSpec, handlers::HandlerSpec, seal::SealKey};
 use source::Source;
 
 pub use effective::redact_url;
@@ -73,10 +73,11 @@ pub struct Admin {
     pub token: Option<SecretString>,
 }
 
-/// The URL of the store; it may hold a password.
+/// The URL of the store, which may hold a password, and what secrets in it are sealed with.
 #[derive(Debug, Clone)]
 pub struct StoreUrl {
     pub url: SecretString,
+    pub seal_key: Option<SealKey>,
 }
 
 /// One `[[provider]]`.

@@ -40,7 +40,11 @@ fn example_says_the_defaults() {
         .collect();
     let config = parse_with(
         &uncommented.join("\n"),
-        &[("CERCA_ADMIN_TOKEN", "t"), ("STRIPE_SECRET", "s")],
+        &[
+            ("CERCA_ADMIN_TOKEN", "t"),
+            ("STRIPE_SECRET", "s"),
+            ("CERCA_SEAL_KEY", &"0f".repeat(32)),
+        ],
     )
     .map_err(|error| error.to_string())
     .unwrap();
@@ -56,6 +60,23 @@ fn every_plain_setting_has_its_variable() {
         .flat_map(|(table, keys)| keys.into_iter().map(move |(key, _)| (table.to_owned(), key.to_owned())))
         .collect();
     assert_eq!(of_file, env::settings());
+}
+
+#[test]
+fn a_seal_key_is_checked_and_never_shown() {
+    let key = "0f".repeat(32);
+    let config = parse(&format!("[store]\nseal_key = \"{key}\"")).unwrap();
+    assert!(config.store.seal_key.is_some());
+    assert!(!config.effective().contains(&key) && config.effective().contains("seal_key = \"(hidden)\""));
+    assert!(!format!("{:?}", config.store).contains(&key));
+    assert_eq!(config.warnings.len(), 1, "it stands in the file");
+    let short = &key[..62];
+    let error = error(&format!("[store]\nseal_key = \"{short}\""));
+    assert!(
+        error.contains("store.seal_key") && error.contains("openssl rand -hex 32"),
+        "{error}"
+    );
+    assert!(!error.contains(short), "{error}");
 }
 
 #[test]

@@ -19,6 +19,7 @@ mod proxies;
 mod query;
 mod receive;
 mod refusal;
+mod secrets;
 mod settings;
 
 #[cfg(test)]
@@ -40,6 +41,7 @@ use tokio_util::sync::CancellationToken;
 use crate::store::Store;
 
 pub use providers::{Endpoint, Providers};
+pub use secrets::{Remake, Secrets};
 pub use settings::{Settings, SettingsError};
 
 use error::Problem;
@@ -84,6 +86,8 @@ pub type Router = Arc<dyn Fn(&str, &str, Option<&str>) -> Arc<str> + Send + Sync
 pub struct Services {
     pub store: Arc<dyn Store>,
     pub providers: Arc<Providers>,
+    /// Those that come in handshakes.
+    pub secrets: Arc<Secrets>,
     pub router: Router,
     /// Names of the configured handlers, to which events may be reprocessed.
     pub handlers: Vec<Arc<str>>,
@@ -95,6 +99,7 @@ pub struct Services {
 struct State {
     store: Arc<dyn Store>,
     providers: Arc<Providers>,
+    secrets: Arc<Secrets>,
     router: Router,
     handlers: Vec<Arc<str>>,
     prometheus: Option<PrometheusHandle>,
@@ -137,6 +142,7 @@ pub fn start(settings: Settings, services: Services, shutdown: CancellationToken
     let state = web::Data::new(State {
         store: services.store,
         providers: services.providers,
+        secrets: services.secrets,
         router: services.router,
         handlers: services.handlers,
         prometheus: services.prometheus,

@@ -85,6 +85,13 @@ impl Providers {
         *self.map.write().unwrap_or_else(PoisonError::into_inner) = map;
     }
 
+    /// Puts this one in the place of the one with the same name.
+    pub fn put(&self, provider: Arc<Provider>) {
+        let endpoint = Arc::new(Endpoint::new(provider));
+        let mut map = self.map.write().unwrap_or_else(PoisonError::into_inner);
+        map.insert(endpoint.provider.name.clone(), endpoint);
+    }
+
     #[must_use]
     pub fn get(&self, name: &str) -> Option<Arc<Endpoint>> {
         let map = self.map.read().unwrap_or_else(PoisonError::into_inner);

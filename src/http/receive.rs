@@ -2,11 +2,12 @@
 //! nowhere else.
 //!
 //! Nothing here touches the database: `accept` queues the events before it is awaited, so a client that goes away in
-//! the middle (which drops this future) has still been stored.
+//! the middle (which drops this future) has still been stored. A sender's secret in a handshake is queued likewise.
 
 use std::{
     borrow::Cow,
     panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -17,6 +18,7 @@ use actix_web::{
 };
 use jiff::Timestamp;
 use percent_encoding::percent_decode_str;
+use secrecy::SecretString;
 use sha2::{Digest as _, Sha256};
 use tokio::time::timeout;
 
@@ -33,6 +35,7 @@ use super::{
     headers, nowhere,
     providers::Endpoint,
     refusal::Refusal,
+    secrets::Look,
 };
 
 /// What the URL of a provider takes: GET and HEAD are for the handshakes of some senders.
@@ -86,11 +89,29 @@ async fn answer(
         return Err(Refusal::method(METHODS));
     }
     let body = read_body(request, payload, share, state, endpoint).await?;
-    let decision = catch_unwind(AssertUnwindSafe(|| decide(request, &body, state, endpoint)));
+    let decide = |endpoint| catch_unwind(AssertUnwindSafe(|| decide(request, &body, state, endpoint)));
+    let mut decision = decide(endpoint);
+    let changed;
+    let mut endpoint = endpoint;
+    if *method == Method::POST
+        && let Ok(Decision::Reject(rejection)) = &decision
+        && rejection.status() == 401
+        && let Some(fresh) = look_again(state, endpoint, rejection).await?
+    {
+        changed = fresh;
+        endpoint = &changed;
+        decision = decide(endpoint);
+    }
     match decision {
         Ok(Decision::Store(events)) if *method == Method::POST => store(events, state, endpoint).await.inspect(|_| {
             endpoint.metrics.ack_seconds.record(started.elapsed());
         }),
+        Ok(Decision::Keep { answer, secret, refuse }) => {
+            let taken = state.secrets.take(&endpoint.provider, secret).await;
+            taken.map_err(|why| Refusal::not_taken(why, refuse))?;
+            endpoint.metrics.handshakes.increment(1);
+            Ok(respond(&answer))
+        }
         Ok(Decision::Answer(answer)) => {
             endpoint.metrics.handshakes.increment(1);
             Ok(respond(&answer))
@@ -102,6 +123,26 @@ async fn answer(
         Ok(_) => Err(Refusal::method(METHODS)),
         // A bug of ours must not cost the event: the sender comes again.
         Err(_) => Err(Refusal::unavailable("panic")),
+    }
+}
+
+/// The endpoint with the secret that was handed over meanwhile, to another replica as a rule.
+async fn look_again(
+    state: &State,
+    endpoint: &Endpoint,
+    rejection: &Rejection,
+) -> Result<Option<Arc<Endpoint>>, Refusal> {
+    let provider = &endpoint.provider;
+    let awaits = provider.awaits_secret();
+    // A handshake is judged by `Secrets::take`, and what shows no signature will not verify with any secret.
+    if matches!(rejection, Rejection::Handshake { .. }) || (matches!(rejection, Rejection::MissingSignature) && !awaits)
+    {
+        return Ok(None);
+    }
+    match state.secrets.look_again(provider).await {
+        Look::Changed => Ok(state.providers.get(&provider.name)),
+        Look::Unsure if awaits => Err(Refusal::unavailable("no_secret_yet")),
+        Look::Same | Look::Unsure => Ok(None),
     }
 }
 
@@ -141,6 +182,12 @@ async fn read_body(
 enum Decision {
     Store(Vec<NewEvent>),
     Answer(Answer),
+    /// Answer once the secret is on disk; with `refuse` where it is not taken.
+    Keep {
+        answer: Answer,
+        secret: SecretString,
+        refuse: u16,
+    },
     Reject(Rejection),
 }
 
@@ -166,13 +213,12 @@ fn decide(request: &HttpRequest, body: &Bytes, state: &State, endpoint: &Endpoin
             }
             Decision::Store(new_events(events, request, body, state, endpoint))
         }
-        Ok(Ingested::Handshake { answer, keep, confirm }) => {
-            if keep.is_some() {
-                tracing::warn!(
-                    provider.name = &*provider.name,
-                    "the sender handed over a secret in its handshake: `secrets` of the provider must be set to it"
-                );
-            }
+        Ok(Ingested::Handshake {
+            answer,
+            keep,
+            refuse,
+            confirm,
+        }) => {
             if let Some(url) = confirm {
                 tracing::warn!(
                     provider.name = &*provider.name,
@@ -180,7 +226,11 @@ fn decide(request: &HttpRequest, body: &Bytes, state: &State, endpoint: &Endpoin
                     "the sender waits until this URL is called; open it to confirm the subscription"
                 );
             }
-            Decision::Answer(answer)
+            match keep {
+                // Where nothing is verified a secret proves nothing.
+                Some(secret) if provider.verifies() => Decision::Keep { answer, secret, refuse },
+                _ => Decision::Answer(answer),
+            }
         }
         Err(rejection) => {
             if let Rejection::CannotVerifyNow { url } = &rejection {

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 use crate::{ingest::Rejection, store::StoreError};
 
-use super::{State, body::BodyError, error::Problem, log_gate::LogGate, metrics, proxies};
+use super::{State, body::BodyError, error::Problem, log_gate::LogGate, metrics, proxies, secrets::NotTaken};
 
 /// A request that is not taken: what the sender reads, and what we keep of it.
 pub(super) struct Refusal {
@@ -32,6 +32,32 @@ impl Refusal {
 
     pub(super) fn unavailable(cause: &'static str) -> Self {
         Self::new(cause, Problem::unavailable("not stored; send it again"))
+    }
+
+    /// A secret that was handed over and not taken. `status` is what the adapter says of handshakes that are refused.
+    pub(super) fn not_taken(why: NotTaken, status: u16) -> Self {
+        let rejected = Self::rejected(&Rejection::Handshake { status });
+        let lost = |reason, detail: &str| Self {
+            detail: Some(detail.to_owned()),
+            ..Self::unavailable(reason)
+        };
+        match why {
+            NotTaken::Another => Self {
+                detail: Some("the sender hands over a secret, and the provider has another".to_owned()),
+                ..rejected
+            },
+            NotTaken::Unfit(problem) => Self {
+                detail: Some(format!("the sender hands over a secret that cannot be used: {problem}")),
+                ..rejected
+            },
+            NotTaken::NoKey => lost(
+                "no_seal_key",
+                "the sender hands over its secret and there is no key to seal it with: set `seal_key` in `[store]` \
+                 (`openssl rand -hex 32` makes one); until then its handshake cannot succeed",
+            ),
+            NotTaken::Sealing(problem) => lost("sealing", problem),
+            NotTaken::Store(error) => Self::from(error),
+        }
     }
 
     pub(super) fn rejected(rejection: &Rejection) -> Self {
@@ -64,7 +90,7 @@ impl Refusal {
         let client = proxies::client(request, &state.settings.trusted_proxies);
         let client = client.map(tracing::field::display);
         let (reason, detail) = (self.reason, self.detail.as_deref());
-        if self.reason == "refused_by_store" || self.reason == "panic" {
+        if matches!(self.reason, "refused_by_store" | "panic" | "no_seal_key" | "sealing") {
             tracing::error!(
                 provider.name = provider,
                 status,

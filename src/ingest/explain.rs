@@ -288,10 +288,12 @@ fn show_time(steps: &mut Steps, scope: &Scope<'_, '_>, rule: &Signature, reading
 
 fn outcome(steps: &mut Steps, result: Result<Ingested<'_>, Rejection>) {
     match result {
-        Ok(Ingested::Handshake { answer, keep, confirm }) => {
+        Ok(Ingested::Handshake {
+            answer, keep, confirm, ..
+        }) => {
             steps.good(format!("an ownership challenge, answered with {}", answer.status));
             if keep.is_some() {
-                steps.hint("the sender hands over a secret in it: set it as the provider's secret");
+                steps.hint("the sender hands over its secret in it; a server takes it where the provider has none and `seal_key` is set");
             }
             if let Some(url) = confirm {
                 steps.hint(format!("the sender waits until this URL is called: {url}"));

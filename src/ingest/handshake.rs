@@ -51,7 +51,11 @@ fn give<'a>(scope: &Scope<'_, 'a>, handshake: &Handshake, frame: Frame<'_>) -> R
         let value = scope.text(template, frame).filter(|value| !value.is_empty())?;
         String::from_utf8(value.into_owned()).ok()
     };
-    let keep = handshake.keep.as_ref().and_then(text).map(SecretString::from);
+    let keep = match &handshake.keep {
+        None => None,
+        // To answer without it would be to lose it.
+        Some(template) => Some(SecretString::from(text(template).ok_or_else(|| refused.clone())?)),
+    };
     let confirm = match &handshake.confirm {
         None => None,
         Some((template, hosts)) => {
@@ -65,7 +69,12 @@ fn give<'a>(scope: &Scope<'_, 'a>, handshake: &Handshake, frame: Frame<'_>) -> R
         headers,
         body: body.into_owned(),
     };
-    Ok(Ingested::Handshake { answer, keep, confirm })
+    Ok(Ingested::Handshake {
+        answer,
+        keep,
+        refuse: handshake.refuse,
+        confirm,
+    })
 }
 
 /// A value that may stand in a header: visible ASCII, so that nothing the caller chose can begin a new line.

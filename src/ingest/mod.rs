@@ -68,8 +68,10 @@ pub enum Ingested<'a> {
     /// An ownership challenge; answered and not stored.
     Handshake {
         answer: Answer,
-        /// The secret that the sender hands over, to be set as the provider's.
+        /// The secret that the sender hands over. It must be on disk before the answer is given.
         keep: Option<SecretString>,
+        /// The status of the answer where the secret is not taken.
+        refuse: u16,
         /// The URL that must be called before the sender sends events. Its host is one that the adapter names.
         confirm: Option<String>,
     },

@@ -27,8 +27,8 @@ use crate::domain::{Claim, NewEvent, Settle};
 pub use options::{Options, open};
 pub use types::{
     Accepted, Applied, AttemptLimit, ClaimRequest, Discarded, Effect, EventDetail, EventFilter, EventRow, HandlerStats,
-    Lease, Page, Prepared, PurgePolicy, Purged, Received, Reprocess, ReprocessScope, Reprocessed, SqlValue, Stats,
-    StoreError, Swept, Who,
+    Lease, Page, Prepared, PurgePolicy, Purged, Received, Reprocess, ReprocessScope, Reprocessed, SealedSecret,
+    SqlValue, Stats, StoreError, Swept, Who,
 };
 
 pub type StoreFuture<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
@@ -127,6 +127,13 @@ pub trait Admin: Send + Sync {
 
     /// Removes what is older than the policy says, one bounded batch; repeat until `Purged::more` is false.
     fn purge(&self, policy: PurgePolicy, dry_run: bool) -> StoreFuture<'_, Purged>;
+
+    /// The secrets that are kept for providers, sealed; at most one for each.
+    fn secrets(&self) -> StoreFuture<'_, Vec<SealedSecret>>;
+
+    /// Keeps a provider's secret where it has none, or with `None` removes the one that it has. Answers after the
+    /// commit; `false`: there was one already, or none to remove, and nothing changed. `source` says who did it.
+    fn set_secret<'a>(&'a self, provider: &'a str, sealed: Option<Vec<u8>>, source: &'a str) -> StoreFuture<'a, bool>;
 
     /// Whether the database can be written now.
     fn ping(&self) -> StoreFuture<'_, ()>;

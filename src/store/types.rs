@@ -237,6 +237,16 @@ pub struct HandlerStats {
     pub oldest_due: Option<Duration>,
 }
 
+/// A provider's secret as it is kept. [`crate::seal`] opens it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SealedSecret {
+    pub provider: String,
+    pub sealed: Vec<u8>,
+    pub created_at: Timestamp,
+    /// How it came, such as `handshake`.
+    pub source: String,
+}
+
 /// Ages after which things go.
 #[derive(Debug, Clone, Copy)]
 pub struct PurgePolicy {

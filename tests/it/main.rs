@@ -14,6 +14,7 @@ mod operate;
 mod outage;
 mod refuse;
 mod retry;
+mod seal;
 mod senders;
 mod slow;
 mod support;

@@ -16,5 +16,6 @@ mod outages;
 mod people;
 mod queue;
 mod retention;
+mod secrets;
 mod speed;
 mod values;

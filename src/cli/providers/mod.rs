@@ -14,6 +14,7 @@ use serde_json::json;
 use super::{
     context::Context,
     output::{code, table},
+    secrets::Secrets,
 };
 use crate::{
     adapters::{Adapter, Registry},
@@ -41,10 +42,12 @@ pub(super) enum Providers {
     },
     /// Print the table of all adapters, as Markdown
     Docs,
+    /// Look at the secret that a sender handed over in its handshake
+    Secrets(Secrets),
 }
 
 impl Providers {
-    pub(super) fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
+    pub(super) async fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
         match self {
             Self::List { word } => list(context, word.as_deref()),
             Self::Show { name, toml } => show::run(context, &name, toml),
@@ -53,6 +56,7 @@ impl Providers {
                 context.out.bytes(page::page(&context.registry()?).as_bytes())?;
                 Ok(ExitCode::SUCCESS)
             }
+            Self::Secrets(command) => command.run(context).await,
         }
     }
 }

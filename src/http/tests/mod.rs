@@ -14,7 +14,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{Providers, Running, Services, Settings, start};
+use super::{Providers, Running, Secrets, Services, Settings, start};
 use crate::{
     adapters::{Adapter, Provider, ProviderSpec, Registry},
     store::Store,
@@ -112,9 +112,11 @@ fn services(store: Arc<dyn Store>) -> Services {
     let prometheus = metrics_exporter_prometheus::PrometheusBuilder::new()
         .build_recorder()
         .handle();
+    let providers = Arc::new(Providers::new([provider("acme", 200), provider("strict", 409)]));
     Services {
+        secrets: Arc::new(Secrets::new(store.clone(), providers.clone(), None, [])),
         store,
-        providers: Arc::new(Providers::new([provider("acme", 200), provider("strict", 409)])),
+        providers,
         router: Arc::new(|_, _, event_type| match event_type {
             Some("ignored") => "".into(),
             _ => "ledger,mail".into(),

@@ -10,6 +10,7 @@ mod ingest;
 mod people;
 mod purge;
 mod read;
+mod secrets;
 mod settle;
 mod time;
 mod values;
@@ -27,7 +28,7 @@ use self::{
 use super::{
     Accepted, Admin, Applied, AttemptLimit, ClaimRequest, Discarded, Effect, EventDetail, EventFilter, Handoff, Inbox,
     Lease, Options, Page, Prepared, PurgePolicy, Purged, Queue, Received, Reprocess, ReprocessScope, Reprocessed,
-    Stats, Store, StoreError, StoreFuture, Swept, Who,
+    SealedSecret, Stats, Store, StoreError, StoreFuture, Swept, Who,
     batch::{HandoffSlot, Pending, validate},
     budget::Budget,
     cache::Cached,
@@ -263,6 +264,19 @@ impl Admin for PostgresStore {
                 .await?;
             self.purge.advance(dry_run, walked.next);
             Ok(walked.purged)
+        })
+    }
+
+    fn secrets(&self) -> StoreFuture<'_, Vec<SealedSecret>> {
+        Box::pin(secrets::list(&self.read))
+    }
+
+    fn set_secret<'a>(&'a self, provider: &'a str, sealed: Option<Vec<u8>>, source: &'a str) -> StoreFuture<'a, bool> {
+        let (provider, source) = (provider.to_owned(), source.to_owned());
+        Box::pin(async move {
+            self.people
+                .ask(move |db| Box::pin(async move { secrets::set(db, &provider, sealed.as_deref(), &source).await }))
+                .await
         })
     }
 

@@ -8,6 +8,7 @@ mod ingest;
 mod people;
 mod purge;
 mod read;
+mod secrets;
 mod settle;
 mod writer;
 
@@ -26,7 +27,7 @@ use self::writer::Message;
 use super::{
     Accepted, Admin, Applied, AttemptLimit, ClaimRequest, Discarded, Effect, EventDetail, EventFilter, Handoff, Inbox,
     Lease, Options, Page, Prepared, PurgePolicy, Purged, Queue, Received, Reprocess, ReprocessScope, Reprocessed,
-    Stats, Store, StoreError, StoreFuture, Swept, Who,
+    SealedSecret, Stats, Store, StoreError, StoreFuture, Swept, Who,
     batch::{HandoffSlot, Pending, validate},
     budget::Budget,
     cache::Cached,
@@ -262,6 +263,18 @@ impl Admin for SqliteStore {
                 .await?;
             self.purge.advance(dry_run, walked.next);
             Ok(walked.purged)
+        })
+    }
+
+    fn secrets(&self) -> StoreFuture<'_, Vec<SealedSecret>> {
+        Box::pin(secrets::list(&self.read))
+    }
+
+    fn set_secret<'a>(&'a self, provider: &'a str, sealed: Option<Vec<u8>>, source: &'a str) -> StoreFuture<'a, bool> {
+        let (provider, source) = (provider.to_owned(), source.to_owned());
+        Box::pin(async move {
+            self.on_writer(move |db| secrets::set(db, &provider, sealed.as_deref(), &source))
+                .await
         })
     }
 

@@ -280,6 +280,14 @@ impl Admin for Fake {
         unimplemented!()
     }
 
+    fn secrets(&self) -> StoreFuture<'_, Vec<SealedSecret>> {
+        unimplemented!()
+    }
+
+    fn set_secret<'a>(&'a self, _: &'a str, _: Option<Vec<u8>>, _: &'a str) -> StoreFuture<'a, bool> {
+        unimplemented!()
+    }
+
     fn ping(&self) -> StoreFuture<'_, ()> {
         unimplemented!()
     }

@@ -17,6 +17,7 @@ use super::{GITHUB_SECRET, STRIPE_SECRET, Signal, TestStore, wait_until};
 pub struct Setup {
     store: TestStore,
     server: String,
+    store_lines: String,
     worker: String,
     sections: String,
     providers: bool,
@@ -30,6 +31,7 @@ impl Setup {
         Self {
             store: store.clone(),
             server: String::new(),
+            store_lines: String::new(),
             worker: "lease = \"2s\"\n".into(),
             sections: String::new(),
             providers: true,
@@ -63,6 +65,12 @@ impl Setup {
     pub fn server(mut self, lines: &str) -> Self {
         self.server.push_str(lines);
         self.server.push('\n');
+        self
+    }
+
+    /// `seal_key` of `[store]`.
+    pub fn seal_key(mut self, key: &str) -> Self {
+        self.store_lines = format!("seal_key = \"{key}\"\n");
         self
     }
 
@@ -159,8 +167,8 @@ impl Setup {
         let text = format!(
             "[server]\nlisten = \"127.0.0.1:0\"\npublic_url = \"https://hooks.example.com\"\n{}\n\
              [admin]\nlisten = \"127.0.0.1:0\"\n\n\
-             [log]\nformat = \"json\"\n\n[store]\nurl = \"{}\"\n\n[worker]\n{}\n{providers}{}",
-            self.server, self.store.url, self.worker, self.sections
+             [log]\nformat = \"json\"\n\n[store]\nurl = \"{}\"\n{}\n[worker]\n{}\n{providers}{}",
+            self.server, self.store.url, self.store_lines, self.worker, self.sections
         );
         let path = self
             .store

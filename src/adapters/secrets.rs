@@ -1,0 +1,32 @@
+//! What may be asked of a provider's secrets, which never leave it.
+
+use secrecy::{ExposeSecret as _, SecretString};
+use subtle::{Choice, ConstantTimeEq as _};
+
+use super::provider::Provider;
+
+impl Provider {
+    /// Whether its secret is to come in a handshake: the adapter keeps one, and none is known.
+    #[must_use]
+    pub fn awaits_secret(&self) -> bool {
+        let comes = self.rules.handshakes.iter().any(|handshake| handshake.keep.is_some());
+        comes && self.rules.verify && self.secrets.is_empty()
+    }
+
+    /// Whether this is one of its secrets, told in a time that depends on lengths alone.
+    #[must_use]
+    pub fn has_secret(&self, secret: &SecretString) -> bool {
+        let secret = secret.expose_secret().as_bytes();
+        let mut same = Choice::from(0);
+        for one in &self.secrets {
+            same |= one.expose_secret().as_bytes().ct_eq(secret);
+        }
+        same.into()
+    }
+
+    /// Whether both have the same secrets.
+    #[must_use]
+    pub fn same_secrets(&self, other: &Self) -> bool {
+        self.secrets.len() == other.secrets.len() && self.secrets.iter().all(|secret| other.has_secret(secret))
+    }
+}
