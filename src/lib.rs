@@ -11,6 +11,7 @@ pub mod domain;
 pub mod handlers;
 pub mod http;
 pub mod ingest;
+mod json;
 pub mod schedule;
 pub mod seal;
 pub mod store;

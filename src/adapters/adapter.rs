@@ -238,7 +238,7 @@ impl Adapter {
 
     /// What the sender wants to read after an event.
     #[must_use]
-    pub fn response(&self) -> &crate::ingest::Answer {
+    pub fn response(&self) -> &crate::domain::Answer {
         &self.rules.response
     }
 

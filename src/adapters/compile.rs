@@ -11,11 +11,11 @@ use super::{
     expr::{Doc, Expr},
     manifest::{BatchTable, HandshakeTable, Manifest, ResponseTable, Text, Texts},
     parser::{Allowed, Parser},
-    pointers::{Wanted, parse_pointer},
     rules::{Batch, Handshake, ItemPath, Rules, Scheme},
     template::{Condition, Part, Template},
 };
-use crate::ingest::Answer;
+use crate::domain::Answer;
+use crate::json::{Wanted, parse_pointer};
 
 /// A rule that cannot be understood.
 #[derive(Debug)]

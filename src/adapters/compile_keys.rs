@@ -7,9 +7,9 @@ use super::{
     manifest::{KeysTable, Texts},
     parser::{Allowed, Parser},
     pins,
-    pointers::{Wanted, parse_pointer},
     template::Part,
 };
+use crate::json::{Wanted, parse_pointer};
 
 /// How long fetched keys are used, where `cache` is not given, in seconds.
 const CACHE: i64 = 86_400;

@@ -8,10 +8,10 @@ use super::{
     expr::{Doc, Expr},
     manifest::{BodyTable, EventTable, Manifest, Texts},
     parser::{Allowed, Parser},
-    pointers::parse_pointer,
     rules::{Selector, Selectors},
     template::{Part, Template},
 };
+use crate::json::parse_pointer;
 
 /// Compiles `[event]`.
 pub(crate) fn selectors(parser: &mut Parser, table: &EventTable, item: bool, claims: bool) -> Compiled<Selectors> {

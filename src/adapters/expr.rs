@@ -1,6 +1,6 @@
 //! Expressions: one value of a request. Read by `parser` when an adapter is loaded, evaluated by `ingest`.
 
-use super::pointers::Wanted;
+use crate::json::Wanted;
 
 /// Where one value is read from.
 #[derive(Debug, Clone, PartialEq, Eq)]

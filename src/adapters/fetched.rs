@@ -9,11 +9,11 @@ use std::{
 use jiff::Timestamp;
 
 use super::{
-    pointers::Wanted,
     public_key::{KeySet, pem},
     template::Template,
 };
-use crate::ingest::{json, json_text};
+use crate::json;
+use crate::json::Wanted;
 
 /// Most texts that are kept. A sender has one or two; whoever invents URLs on its host must not fill the memory.
 const MOST_ENTRIES: usize = 32;
@@ -72,7 +72,7 @@ impl KeySource {
             None => None,
             Some(wanted) => {
                 let found = json::scan(text, wanted).map_err(|error| error.to_string())?;
-                let value = found.slice(text, 0).and_then(json_text::value);
+                let value = found.slice(text, 0).and_then(json::text::value);
                 Some(value.ok_or("there is nothing at `keys.pointer`")?)
             }
         };

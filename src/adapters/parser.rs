@@ -1,10 +1,8 @@
 //! The text of an expression, read. The pointers in it are gathered on the way, so that one pass over a document finds
 //! them all.
 
-use super::{
-    expr::{Doc, Documents, Expr, Function},
-    pointers::{Wanted, parse_pointer},
-};
+use super::expr::{Doc, Documents, Expr, Function};
+use crate::json::{Wanted, parse_pointer};
 
 /// What an expression may use where it stands.
 #[derive(Debug, Clone, Copy, Default)]

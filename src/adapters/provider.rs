@@ -18,7 +18,7 @@ use super::{
     registry::Registry,
     rules::{Hash, KeyStep, Rules, Scheme},
 };
-use crate::{domain::AdapterName, ingest::Answer};
+use crate::domain::{AdapterName, Answer};
 
 /// What the operator says of a provider; secrets are resolved already.
 #[derive(Debug, Clone, Default)]

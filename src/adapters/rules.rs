@@ -7,10 +7,10 @@ use super::{
     fetched::KeySource,
     jwt::JwtAlgorithm,
     pattern::Pattern,
-    pointers::Wanted,
     public_key::Public,
     template::{Condition, Template},
 };
+use crate::json::Wanted;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Rules {
@@ -28,7 +28,7 @@ pub(crate) struct Rules {
     pub(crate) redact: Vec<usize>,
     pub(crate) batch: Option<Batch>,
     pub(crate) handshakes: Vec<Handshake>,
-    pub(crate) response: crate::ingest::Answer,
+    pub(crate) response: crate::domain::Answer,
     pub(crate) documents: Documents,
 }
 

@@ -1,6 +1,7 @@
 //! Nouns and pure rules. Nothing in here does I/O, knows a database, or imports another part of Cerca.
 
 mod adapter;
+mod answer;
 mod delivery;
 mod event;
 mod money;
@@ -8,6 +9,7 @@ mod request;
 mod retry;
 
 pub use adapter::AdapterName;
+pub use answer::Answer;
 pub use delivery::{Attempt, AttemptOutcome, Claim, Delivery, DeliveryState, Outcome, Settle};
 pub use event::{EventStatus, NewEvent, StoredEvent};
 pub(crate) use money::{decimals, scaled};

@@ -12,9 +12,10 @@ use super::{
     normalized::{self, NormalizedField},
 };
 use crate::{
-    adapters::{Wanted, parse_pointer},
     domain::Claim,
-    ingest::{form, json, json_text},
+    ingest::form,
+    json,
+    json::{Wanted, parse_pointer},
     store::SqlValue,
 };
 
@@ -180,7 +181,7 @@ fn json_value(text: &[u8]) -> Result<SqlValue, Failure> {
         b"false" => return Ok(SqlValue::Bool(false)),
         _ => {}
     }
-    let Some(value) = json_text::value(text) else {
+    let Some(value) = json::text::value(text) else {
         return Ok(SqlValue::Null);
     };
     let value = String::from_utf8(value.into_owned())

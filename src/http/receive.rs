@@ -23,8 +23,8 @@ use sha2::{Digest as _, Sha256};
 use tokio::time::timeout;
 
 use crate::{
-    domain::{HeaderList, NewEvent, RawRequest},
-    ingest::{self, Answer, Identified, Ingested, Rejection},
+    domain::{Answer, HeaderList, NewEvent, RawRequest},
+    ingest::{self, Identified, Ingested, Rejection},
     store::Accepted,
 };
 

@@ -4,10 +4,12 @@ use std::{borrow::Cow, rc::Rc};
 
 use super::{
     Rejection,
-    json::{self, JsonError},
     scope::{Around, Document, Frame, Scope},
 };
-use crate::adapters::{Doc, Expr, ItemPath, Wanted};
+use crate::{
+    adapters::{Doc, Expr, ItemPath},
+    json::{self, JsonError, Wanted},
+};
 
 /// One item of a batch.
 pub(crate) struct Item<'s> {

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use subtle::ConstantTimeEq as _;
 
 use super::{
-    Rejection, fetched, json_text,
+    Rejection, fetched,
     scope::{Document, Frame, Scope},
     time,
     verify::{Reading, judge_time, progress},
@@ -220,7 +220,7 @@ fn judge(
             return Err(Rejection::WrongClaim(condition.text.clone()));
         }
     }
-    let age = |slot: usize| match claims.slice(slot).and_then(json_text::value) {
+    let age = |slot: usize| match claims.slice(slot).and_then(crate::json::text::value) {
         None => Ok(None),
         Some(text) => match time::signed(&text, TimeFormat::Unix) {
             Some(at) => Ok(Some(scope.now.duration_since(at).as_secs())),

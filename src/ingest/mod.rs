@@ -13,8 +13,6 @@ mod functions;
 mod handshake;
 mod http_text;
 mod identify;
-pub(crate) mod json;
-pub(crate) mod json_text;
 mod jwt;
 mod normalize;
 mod scope;
@@ -37,7 +35,10 @@ use jiff::Timestamp;
 use secrecy::SecretString;
 
 use self::scope::Scope;
-use crate::{adapters::Provider, domain::RawRequest};
+use crate::{
+    adapters::Provider,
+    domain::{Answer, RawRequest},
+};
 
 /// Verifies and reads one request.
 ///
@@ -98,15 +99,6 @@ pub struct Identified<'a> {
     pub ordering_key: Option<String>,
     /// The whole body, or the exact bytes of the item. Borrowed from the request wherever it can be.
     pub payload: Cow<'a, [u8]>,
-}
-
-/// An answer in the words that the sender waits for.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Answer {
-    pub status: u16,
-    pub content_type: String,
-    pub headers: Vec<(String, String)>,
-    pub body: Vec<u8>,
 }
 
 /// Why a request is refused. A closed list: each has one label for metrics and one status.

@@ -6,7 +6,7 @@ use jiff::{Timestamp, tz::Offset};
 use serde::Serialize;
 
 use super::{
-    form, functions, json_text,
+    form, functions,
     scope::{Document, Value},
     time,
 };
@@ -138,7 +138,7 @@ impl<'e> Reader<'e> {
     fn eval<'s>(&'s self, expr: &'s Expr) -> Value<'s> {
         match expr {
             Expr::Body => Some(Cow::Borrowed(self.event.payload)),
-            Expr::Json { doc, slot } => json_text::value(self.document(*doc)?.slice(*slot)?),
+            Expr::Json { doc, slot } => crate::json::text::value(self.document(*doc)?.slice(*slot)?),
             Expr::KeyOf { doc, names } => {
                 let document = self.document(*doc)?;
                 let (name, _) = names.iter().find(|(_, slot)| document.slice(*slot).is_some())?;

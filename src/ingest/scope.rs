@@ -6,14 +6,11 @@ use jiff::Timestamp;
 use secrecy::ExposeSecret as _;
 use subtle::ConstantTimeEq as _;
 
-use super::{
-    canonical, form,
-    json::{self, Found, JsonError},
-    json_text,
-};
+use super::{canonical, form};
 use crate::{
-    adapters::{Condition, Digester, Doc, Expr, Hash, Operand, Part, Provider, Selector, Template, Test, Wanted},
+    adapters::{Condition, Digester, Doc, Expr, Hash, Operand, Part, Provider, Selector, Template, Test},
     domain::RawRequest,
+    json::{self, Found, JsonError, Wanted},
 };
 
 /// Most numbered headers that are looked at.
@@ -77,7 +74,7 @@ impl<'p, 'a> Scope<'p, 'a> {
         let request = &self.request;
         match expr {
             Expr::Body => Some(Cow::Borrowed(request.body)),
-            Expr::Json { doc, slot } => json_text::value(self.slice(*doc, *slot, frame)?),
+            Expr::Json { doc, slot } => json::text::value(self.slice(*doc, *slot, frame)?),
             Expr::KeyOf { doc, names } => {
                 let (name, _) = names
                     .iter()
@@ -133,7 +130,7 @@ impl<'p, 'a> Scope<'p, 'a> {
             Expr::At(wanted, inner) => {
                 let text = self.eval(inner, frame)?;
                 let found = json::scan(&text, wanted).ok()?;
-                let value = json_text::value(found.slice(&text, 0)?)?;
+                let value = json::text::value(found.slice(&text, 0)?)?;
                 Some(Cow::Owned(value.into_owned()))
             }
             Expr::Config(name) => self.config(name).map(Cow::Borrowed),

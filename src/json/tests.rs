@@ -2,8 +2,7 @@ use std::borrow::Cow;
 
 use proptest::prelude::*;
 
-use super::{super::json_text::value, *};
-use crate::adapters::parse_pointer;
+use super::{text::value, *};
 
 fn find(text: &[u8], pointer: &str) -> Result<Option<Vec<u8>>, JsonError> {
     let wanted = Wanted::only(&parse_pointer(pointer).unwrap());

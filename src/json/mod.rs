@@ -4,10 +4,14 @@
 //! their digits, and invalid UTF-8 or a lone surrogate in one string does not make the others unreadable (a parser
 //! that yields `str` must refuse both). It never recurses into what is not wanted, so depth costs no stack.
 
+mod pointers;
+pub(crate) mod text;
+
 use std::ops::Range;
 
-use super::json_text::{hex4, unescape};
-use crate::adapters::Wanted;
+use text::{hex4, unescape};
+
+pub(crate) use pointers::{Wanted, parse_pointer};
 
 /// Deepest nesting that is read. No sender comes near; a bomb does.
 pub(crate) const MAX_DEPTH: usize = 1024;
@@ -361,5 +365,4 @@ impl OpenBrackets {
 }
 
 #[cfg(test)]
-#[path = "json_tests.rs"]
 mod tests;
