@@ -135,7 +135,11 @@ impl Pass<'_> {
         if reference.is_literal() {
             self.warn(KEY, "the key stands in the file; use env:NAME or file:PATH");
         }
-        let text = self.secret(KEY, reference)?;
+        // The commands that leave secrets alone use the key where it is at hand: one of them opens what is stored.
+        let text = match self.secrets {
+            Secrets::Leave => reference.resolve(self.folder, self.environment).ok()?,
+            Secrets::Fetch => self.secret(KEY, reference)?,
+        };
         match SealKey::parse(&text) {
             Ok(key) => Some(key),
             Err(error) => {
