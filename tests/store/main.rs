@@ -17,5 +17,4 @@ mod people;
 mod queue;
 mod retention;
 mod secrets;
-mod speed;
 mod values;

@@ -1,5 +1,12 @@
-//! How fast the store is by itself. Not part of a normal run:
-//! `cargo test --release --test store -- --ignored --nocapture --test-threads 1 speed`.
+//! How fast the store is by itself: `cargo bench --bench store`. On PostgreSQL too where `CERCA_TEST_POSTGRES` names a
+//! server.
+
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a measurement prints, and fails by panicking")]
+#![allow(dead_code, unused_macros, reason = "what it shares with the store's tests is more than it needs")]
+
+#[path = "../tests/store/support.rs"]
+#[macro_use]
+mod support;
 
 use std::{
     env,
@@ -16,7 +23,7 @@ use cerca::{
 };
 use tokio::sync::mpsc;
 
-use crate::support::{Db, settle, with_body};
+use support::{Db, settle, with_body};
 
 const EVENTS: usize = 300_000;
 const BODY: usize = 2048;
@@ -126,8 +133,12 @@ async fn measure(name: &str, db: Db, settles: bool, waiters: usize) {
     db.store.close().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "a measurement"]
+#[tokio::main]
+async fn main() {
+    speed().await;
+    speed_of_a_backlog().await;
+}
+
 async fn speed() {
     for settles in [false, true] {
         for waiters in waiters() {
@@ -140,8 +151,6 @@ async fn speed() {
 }
 
 /// A backlog of ready deliveries: claimed with their bodies, and settled.
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "a measurement"]
 async fn speed_of_a_backlog() {
     for db in [Some(Db::sqlite().await), Db::postgres().await].into_iter().flatten() {
         let events = EVENTS / 3;
