@@ -88,7 +88,7 @@ pub(super) fn writer(file: &Path) -> rusqlite::Result<(Connection, Deadline)> {
     db.pragma_update(None, "fullfsync", true)?;
     db.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)?;
     db.pragma_update(None, "journal_size_limit", CHECKPOINT_PAGES * PAGE_SIZE)?;
-    db.pragma_update(None, "cache_size", -65_536)?;
+    db.pragma_update(None, "cache_size", -49_152)?;
     db.pragma_update(None, "temp_store", "MEMORY")?;
     db.set_prepared_statement_cache_capacity(128);
     let deadline = Deadline::default();
