@@ -1,8 +1,16 @@
 //! How fast the store is by itself: `cargo bench --bench store`. On PostgreSQL too where `CERCA_TEST_POSTGRES` names a
 //! server.
 
-#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a measurement prints, and fails by panicking")]
-#![allow(dead_code, unused_macros, reason = "what it shares with the store's tests is more than it needs")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a measurement prints, and fails by panicking"
+)]
+#![allow(
+    dead_code,
+    unused_macros,
+    reason = "what it shares with the store's tests is more than it needs"
+)]
 
 #[path = "../tests/store/support.rs"]
 #[macro_use]
