@@ -368,3 +368,7 @@ pub(super) fn text_of(error: &reqwest::Error) -> String {
 #[cfg(test)]
 #[path = "http_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "http_away_tests.rs"]
+mod away_tests;

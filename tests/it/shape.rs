@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{Setup, Sink, TestStore, cerca, github, on_both_stores};
+use crate::support::{Setup, Sink, TestStore, cerca, on_both_stores};
 
 on_both_stores!(
     an_event_that_a_filter_does_not_want_is_done_and_says_so,
