@@ -343,6 +343,9 @@ fn respond(answer: &Answer) -> HttpResponse {
         builder.insert_header((header::CONTENT_TYPE, answer.content_type.as_str()));
     }
     builder
-        .insert_header((header::X_CONTENT_TYPE_OPTIONS, "nosniff"))
+        .insert_header((
+            header::X_CONTENT_TYPE_OPTIONS,
+            header::HeaderValue::from_static("nosniff"),
+        ))
         .body(answer.body.clone())
 }
