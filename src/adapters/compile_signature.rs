@@ -4,7 +4,7 @@ use super::{
     compile::{Compiled, RuleError, conditions, each, fail},
     expr::Expr,
     jwt::{JWT_ALGORITHMS, JwtAlgorithm},
-    manifest::{Manifest, SignatureTable, Text},
+    manifest::{Manifest, SignatureTable, Text, Texts},
     parser::{Allowed, Parser},
     pattern::Pattern,
     public_key::Public,
@@ -68,7 +68,7 @@ pub(crate) fn signature(parser: &mut Parser, index: usize, table: &SignatureTabl
         numbered: true,
         ..Allowed::default()
     };
-    let (steps, fetched) = key_steps(table, &key)?;
+    let (steps, fetched) = key_steps(table.key.as_ref(), &key("key"))?;
     let has_id = steps.contains(&KeyStep::Pair);
     let after = Allowed {
         claims: scheme == Scheme::Jwt,
@@ -116,6 +116,11 @@ pub(crate) fn signature(parser: &mut Parser, index: usize, table: &SignatureTabl
             "expected where the signature is found, such as `header:X-Signature`",
         );
     }
+    let of_authorization = |source: &Expr| matches!(source, Expr::Header(name) if name.eq_ignore_ascii_case("authorization"));
+    let format = match sources.iter().any(of_authorization) {
+        true => format.into_iter().map(Pattern::with_scheme_name).collect(),
+        false => format,
+    };
     let signature = Signature {
         name: table.name.clone().unwrap_or_else(|| table.scheme.get_ref().clone()),
         scheme,
@@ -198,14 +203,14 @@ fn patterns(table: &SignatureTable, key: &impl Fn(&str) -> String) -> Compiled<(
 }
 
 /// How the secret becomes a key, and whether it is fetched instead.
-fn key_steps(table: &SignatureTable, key: &impl Fn(&str) -> String) -> Compiled<(Vec<KeyStep>, bool)> {
-    let Some(texts) = &table.key else {
+pub(crate) fn key_steps(texts: Option<&Texts>, key: &str) -> Compiled<(Vec<KeyStep>, bool)> {
+    let Some(texts) = texts else {
         return Ok((vec![KeyStep::Raw], false));
     };
     if texts.get_ref().0 == ["fetched"] {
         return Ok((vec![KeyStep::Raw], true));
     }
-    let steps = each(Some(texts), &key("key"), |text| {
+    let steps = each(Some(texts), key, |text| {
         if let Some(prefix) = text.strip_prefix("strip:") {
             return Ok(KeyStep::Strip(prefix.to_owned()));
         }
@@ -216,7 +221,7 @@ fn key_steps(table: &SignatureTable, key: &impl Fn(&str) -> String) -> Compiled<
         })
     })?;
     match steps.iter().skip(1).any(|step| *step == KeyStep::Pair) {
-        true => fail(texts, &key("key"), "`pair` is the first step"),
+        true => fail(texts, key, "`pair` is the first step"),
         false => Ok((steps, false)),
     }
 }
@@ -310,7 +315,8 @@ fn message(
             .or_else(|message| fail(text, &key("message"), &message))?,
         None => Template(vec![Part::Value(Expr::Body)]),
     };
-    if matches!(scheme, Scheme::Hash(_)) && !message.uses(&Expr::Secret) {
+    let secret = message.uses(&Expr::Secret) || secret_id && message.uses(&Expr::SecretId);
+    if matches!(scheme, Scheme::Hash(_)) && !secret {
         let expected = "expected `{secret}` in it: a hash without a secret proves nothing";
         return match &table.message {
             Some(text) => fail(text, &key("message"), expected),

@@ -118,13 +118,9 @@ impl Params {
     /// The JSON of the event: its bytes, or the form field that carries it.
     fn json<'a>(&self, claim: &'a Claim) -> Cow<'a, [u8]> {
         let event = &claim.event;
-        let is_form = event
-            .content_type
-            .as_deref()
-            .is_some_and(|text| form::is_form(text.as_bytes()));
-        let field = self.form_fields.get(&*event.provider).filter(|_| is_form);
+        let field = self.form_fields.get(&*event.provider);
         field
-            .and_then(|field| form::first(&event.payload, field))
+            .and_then(|field| form::field(event.content_type.as_deref()?.as_bytes(), &event.payload, field))
             .unwrap_or(Cow::Borrowed(&event.payload))
     }
 }

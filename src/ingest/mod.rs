@@ -14,6 +14,7 @@ mod handshake;
 mod http_text;
 mod identify;
 mod jwt;
+mod multipart;
 mod normalize;
 mod scope;
 mod sign;
@@ -22,6 +23,7 @@ mod time;
 mod url;
 mod vectors;
 mod verify;
+mod xml;
 
 pub use explain::{Mark, Step, explain};
 pub use http_text::{HttpTextError, OwnedRequest};
@@ -50,6 +52,7 @@ pub fn ingest<'a>(provider: &Provider, request: &RawRequest<'a>, now: Timestamp)
         return Ok(handshake);
     }
     let verified = verify::verify(&scope)?;
+    scope.keep_secret(verified.secret);
     verify::bound(&scope)?;
     if let Some(handshake) = handshake::answer(&scope, true)? {
         return Ok(handshake);
@@ -73,9 +76,16 @@ pub enum Ingested<'a> {
         keep: Option<SecretString>,
         /// The status of the answer where the secret is not taken.
         refuse: u16,
-        /// The URL that must be called before the sender sends events. Its host is one that the adapter names.
-        confirm: Option<String>,
+        confirm: Option<Confirm>,
     },
+}
+
+/// A URL that must be called before the sender sends events. Its host is one that the adapter names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Confirm {
+    pub url: String,
+    /// Whether we call it; a person must, where not.
+    pub call: bool,
 }
 
 /// How the request was proved.

@@ -12,7 +12,7 @@ use super::{
     scope::{Frame, Scope},
     sign_jwt, time, verify,
 };
-use crate::adapters::{Digester, Encoding, Expr, Function, Key, Material, Provider, Scheme, Signature};
+use crate::adapters::{Digester, ENCRYPTED, Encoding, Expr, Function, Key, Material, Provider, Scheme, Signature};
 
 /// How far past the tolerance a stale request lies.
 const STALE_BY: i64 = 3600;
@@ -82,7 +82,11 @@ impl<'k> Signer<'k> {
 /// [`SignError`], where no rule fits the sample, or there is no such way to be wrong.
 pub fn sign(provider: &Provider, sample: &OwnedRequest, now: Timestamp, bad: Bad) -> Result<OwnedRequest, SignError> {
     let secret = provider.secrets.first().map_or("", |secret| secret.expose_secret());
-    let fill = |now: Timestamp, secret: &str| Filler::new(now, secret, &provider.options).request(sample);
+    let fill = |now: Timestamp, secret: &str| {
+        let mut filled = Filler::new(now, secret, &provider.options).request(sample);
+        encrypt(provider, &mut filled);
+        filled
+    };
     if !provider.rules.verify {
         return match bad {
             Bad::None => Ok(fill(now, secret)),
@@ -141,6 +145,16 @@ fn choose<'p>(
     match no_private_key {
         true => Err(SignError::NoPrivateKey),
         false => Err(SignError::NoRule(why.join("; "))),
+    }
+}
+
+/// Encrypts the body of a sample, as its sender does.
+fn encrypt(provider: &Provider, request: &mut OwnedRequest) {
+    if let (Some(decrypt), Some(key)) = (&provider.rules.decrypt, provider.ciphers.first())
+        && let Some(envelope) = &decrypt.envelope
+        && let Some(ciphertext) = decrypt.seal(key, &request.body)
+    {
+        request.body = envelope.replacen(ENCRYPTED, &ciphertext, 1).into_bytes();
     }
 }
 
@@ -230,12 +244,16 @@ fn value(
     captures.extend(signed_time.map(|time| ("timestamp", time)));
     for name in rule.format.iter().flat_map(|pattern| pattern.names()) {
         if name != "signature" && !captures.iter().any(|(known, _)| *known == name) {
+            let names_headers = Expr::HeaderValues(Box::new(Expr::Capture(name.to_owned())));
             let value = if name == "secret_id" {
-                key.id.unwrap_or_default()
+                Cow::Borrowed(key.id.unwrap_or_default())
+            } else if rule.message.uses(&names_headers) {
+                let names: Vec<_> = scope.request.headers.iter().map(|(name, _)| name.to_ascii_lowercase()).collect();
+                Cow::Owned(names.join(" ").into_bytes())
             } else {
-                b"1"
+                Cow::Borrowed(&b"1"[..])
             };
-            captures.push((name, Cow::Borrowed(value)));
+            captures.push((name, value));
         }
     }
     let signature = signature(

@@ -39,6 +39,14 @@ def braintree_cases(c):
     private = "not-a-real-private-key"
     derived = hashlib.sha1(private.encode()).hexdigest()
     value = "sample_key|" + hmac.new(hashlib.sha1(private.encode()).digest(), payload.encode(), hashlib.sha1).hexdigest()
+    pair = "sample_key:" + private
+    c.event("the pair of keys", c.form([("bt_payload", payload), ("bt_signature", value)]), [pair])
+    c.rejected("the pair of keys, another's signature", c.form([("bt_payload", payload), ("bt_signature", value.replace("sample", "other"))]), [pair])
+    challenge = "20f9f8ed05f77439fe955c977e4c8a53"
+    answer = hmac.new(hashlib.sha1(private.encode()).digest(), challenge.encode(), hashlib.sha1).hexdigest()
+    c.challenge("the challenge", c.get(f"?bt_challenge={challenge}"), [pair], "sample_key|" + answer)
+    for case, text in (("no hex", "20f9f8ed05f77439fe955c977e4c8a5x"), ("base64", "PG5vdGlmaWNhdGlvbj4="), ("an empty one", "")):
+        c.rejected(f"the challenge, {case}", c.get("?bt_challenge=" + urllib.parse.quote(text)), [pair])
     c.event("a key from its private key", c.form([("bt_payload", payload), ("bt_signature", value)]), [derived])
 
 
