@@ -5,10 +5,11 @@ use std::ops::Range;
 use toml::Spanned;
 
 use super::{
+    check_signature::check_kinds,
     compile_keys::{hosts, key_source},
     compile_selectors::{body_from, payload, redact, selectors},
-    compile_signature::{check_kinds, signature},
-    decrypt::decrypt,
+    compile_signature::signature,
+    decrypt::{Decrypt, decrypt},
     expr::{Doc, Expr},
     manifest::{BatchTable, HandshakeTable, Manifest, ResponseTable, Text, Texts},
     parser::{Allowed, Parser},
@@ -37,11 +38,16 @@ pub(crate) fn compile(manifest: &Manifest) -> Compiled<Rules> {
         parser.documents.claims.add(&[claim.to_owned()]);
     }
     let verify = verify(manifest)?;
+    let decrypt = match &manifest.decrypt {
+        Some(table) => Some(decrypt(&mut parser, table)?),
+        None => None,
+    };
+    let before = decrypt.as_ref().is_some_and(Decrypt::is_authenticated);
     let signatures = manifest
         .signature
         .iter()
         .enumerate()
-        .map(|(index, table)| signature(&mut parser, index, table))
+        .map(|(index, table)| signature(&mut parser, index, table, before))
         .collect::<Compiled<Vec<_>>>()?;
     check_kinds(manifest, &signatures)?;
     let claims = signatures.iter().any(|rule| rule.scheme == Scheme::Jwt);
@@ -62,10 +68,6 @@ pub(crate) fn compile(manifest: &Manifest) -> Compiled<Rules> {
             "expected `[keys]`, where keys are fetched",
         );
     }
-    let decrypt = match &manifest.decrypt {
-        Some(table) => Some(decrypt(&mut parser, table)?),
-        None => None,
-    };
     let bound = Allowed {
         claims,
         decrypted: decrypt.is_some(),
@@ -219,7 +221,11 @@ fn handshake(parser: &mut Parser, index: usize, table: &HandshakeTable, bound: A
     }
     let call = table.call.as_ref().is_some_and(|call| *call.get_ref());
     if let (Some(call), true) = (&table.call, call && !(signed && confirm.is_some())) {
-        return fail(call, &key("call"), "expected `confirm` beside it, and a handshake that is signed");
+        return fail(
+            call,
+            &key("call"),
+            "expected `confirm` beside it, and a handshake that is signed",
+        );
     }
     let headers = table
         .headers

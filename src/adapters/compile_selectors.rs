@@ -110,7 +110,11 @@ pub(crate) fn payload(parser: &mut Parser, manifest: &Manifest, allowed: Allowed
         return Ok(None);
     };
     if manifest.batch.is_some() || manifest.body.redact.is_some() {
-        return fail(text, "body.payload", "what is stored is decided by `[batch]` or `redact` already");
+        return fail(
+            text,
+            "body.payload",
+            "what is stored is decided by `[batch]` or `redact` already",
+        );
     }
     let expr = parser.expr(text.get_ref(), allowed);
     expr.map(Some).or_else(|message| fail(text, "body.payload", &message))

@@ -1,10 +1,11 @@
 //! One `[[signature]]` table, compiled.
 
 use super::{
+    check_signature::{check_format, check_time, unused_keys},
     compile::{Compiled, RuleError, conditions, each, fail},
     expr::Expr,
     jwt::{JWT_ALGORITHMS, JwtAlgorithm},
-    manifest::{Manifest, SignatureTable, Text, Texts},
+    manifest::{SignatureTable, Text, Texts},
     parser::{Allowed, Parser},
     pattern::Pattern,
     public_key::Public,
@@ -57,8 +58,13 @@ const TIMES: [(&str, TimeFormat); 5] = [
     ("auto", TimeFormat::Auto),
 ];
 
-/// Compiles one table.
-pub(crate) fn signature(parser: &mut Parser, index: usize, table: &SignatureTable) -> Compiled<Signature> {
+/// Compiles one table. `decrypted`: whether it may lie in a ciphertext.
+pub(crate) fn signature(
+    parser: &mut Parser,
+    index: usize,
+    table: &SignatureTable,
+    decrypted: bool,
+) -> Compiled<Signature> {
     let key = |name: &str| format!("signature[{index}].{name}");
     let scheme = one_of(Some(&table.scheme), &key("scheme"), &SCHEMES, Scheme::Token)?;
     unused_keys(table, scheme, &key)?;
@@ -66,6 +72,7 @@ pub(crate) fn signature(parser: &mut Parser, index: usize, table: &SignatureTabl
     let base = Allowed {
         item: table.each,
         numbered: true,
+        decrypted,
         ..Allowed::default()
     };
     let (steps, fetched) = key_steps(table.key.as_ref(), &key("key"))?;
@@ -116,7 +123,8 @@ pub(crate) fn signature(parser: &mut Parser, index: usize, table: &SignatureTabl
             "expected where the signature is found, such as `header:X-Signature`",
         );
     }
-    let of_authorization = |source: &Expr| matches!(source, Expr::Header(name) if name.eq_ignore_ascii_case("authorization"));
+    let of_authorization =
+        |source: &Expr| matches!(source, Expr::Header(name) if name.eq_ignore_ascii_case("authorization"));
     let format = match sources.iter().any(of_authorization) {
         true => format.into_iter().map(Pattern::with_scheme_name).collect(),
         false => format,
@@ -254,25 +262,6 @@ fn algorithms(table: &SignatureTable, scheme: Scheme, key: &impl Fn(&str) -> Str
     })
 }
 
-/// An Ed25519 key is 32 bytes, which look like any other secret. Where the adapter takes shared secrets too, a public
-/// key must say of itself that it is one, or it would count as a secret that everybody knows.
-pub(crate) fn check_kinds(manifest: &Manifest, rules: &[Signature]) -> Compiled<()> {
-    let shared = |rule: &Signature| match rule.scheme {
-        Scheme::Public(_) => false,
-        Scheme::Jwt => rule.algorithms.iter().any(|a| matches!(a, JwtAlgorithm::Hmac(_))),
-        _ => true,
-    };
-    let bare = |rule: &Signature| rule.scheme == Scheme::Public(Public::Ed25519) && !rule.key.contains(&KeyStep::Whpk);
-    match rules.iter().position(bare).filter(|_| rules.iter().any(shared)) {
-        Some(index) => fail(
-            &manifest.signature[index].scheme,
-            &format!("signature[{index}].key"),
-            "expected `whpk`, because the adapter takes shared secrets too",
-        ),
-        None => Ok(()),
-    }
-}
-
 /// Reads `t={timestamp},v1={signature}` as the list that it describes: items in any order, with others among them.
 fn key_value_list(format: &[String]) -> Option<(Vec<Pattern>, String)> {
     let [text] = format else { return None };
@@ -324,67 +313,6 @@ fn message(
         };
     }
     Ok(message)
-}
-
-/// Keys that a scheme does not look at are mistakes, not decoration.
-fn unused_keys(table: &SignatureTable, scheme: Scheme, key: &impl Fn(&str) -> String) -> Compiled<()> {
-    if scheme == Scheme::Jwt
-        && !table.detached
-        && let Some(text) = &table.message
-    {
-        return fail(
-            text,
-            &key("message"),
-            "a token brings its own message, unless it is `detached`",
-        );
-    }
-    if !matches!(scheme, Scheme::Token | Scheme::Basic) {
-        return Ok(());
-    }
-    if let Some(texts) = &table.key {
-        return fail(texts, &key("key"), "this scheme signs nothing, so it has no such key");
-    }
-    let texts: [(&str, &Option<Text>); 3] = [
-        ("message", &table.message),
-        ("encoding", &table.encoding),
-        ("tolerance", &table.tolerance),
-    ];
-    for (name, text) in texts {
-        if let Some(text) = text {
-            return fail(text, &key(name), "this scheme signs nothing, so it has no such key");
-        }
-    }
-    Ok(())
-}
-
-fn check_format(table: &SignatureTable, signature: &Signature, key: &impl Fn(&str) -> String) -> Compiled<()> {
-    let names_secret = signature
-        .format
-        .iter()
-        .any(|pattern| pattern.names().any(|name| name == "secret_id"));
-    match &table.format {
-        Some(text) if names_secret && !signature.key.contains(&KeyStep::Pair) => fail(
-            text,
-            &key("format"),
-            "`{secret_id}` is the first part of a secret, so expected `key = \"pair\"`",
-        ),
-        Some(text) if signature.positional && signature.list.is_none() => {
-            fail(text, &key("positional"), "expected `list`, in which items have places")
-        }
-        _ => Ok(()),
-    }
-}
-
-fn check_time(table: &SignatureTable, signature: &Signature, key: &impl Fn(&str) -> String) -> Compiled<()> {
-    let has_time = signature.timestamp.is_some() || signature.captures_time();
-    match &table.tolerance {
-        Some(text) if signature.tolerance.is_some() && !has_time => fail(
-            text,
-            &key("tolerance"),
-            "expected a time to judge: `{timestamp}` in `format`, or a `timestamp` expression",
-        ),
-        _ => Ok(()),
-    }
 }
 
 fn one_of<T: Copy, const N: usize>(text: Option<&Text>, key: &str, known: &[(&str, T); N], default: T) -> Compiled<T> {

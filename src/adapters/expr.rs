@@ -127,8 +127,7 @@ impl Expr {
 
     /// Whether this, or what it wraps, is such an expression.
     pub(crate) fn any(&self, is: &dyn Fn(&Self) -> bool) -> bool {
-        is(self)
-            || self.inner().iter().any(|inner| inner.any(is))
+        is(self) || self.inner().iter().any(|inner| inner.any(is))
     }
 
     /// What it wraps.

@@ -83,8 +83,8 @@ pub(crate) fn key(rule: &Signature, index: usize, secret: &SecretString) -> Resu
             return Err("expected `user:password`, joined by a colon".into());
         }
         (Scheme::Hash(_), Err(_)) => {
-            decode(&rule.key, text)?;
-            Material::Text(secret.clone())
+            let text = String::from_utf8(decode(&rule.key, text)?);
+            Material::Text(text.map_err(|_| "it is not text after `key`".to_owned())?.into())
         }
         (Scheme::Token | Scheme::Basic, Err(_)) => Material::Text(secret.clone()),
     };

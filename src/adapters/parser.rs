@@ -35,7 +35,7 @@ pub(crate) struct Parser {
     pub(crate) documents: Documents,
 }
 
-const DECRYPTED: &str = "it is only for what is read after verification, where there is `[decrypt]`";
+const DECRYPTED: &str = "it is only for what is read after verification, where there is `[decrypt]` (and for `source`, where that is `jwe`)";
 
 const FUNCTIONS: [(&str, Function); 15] = [
     ("lower", Function::Lower),
@@ -168,9 +168,9 @@ impl Parser {
             "headers" if is_header_name(rest) => Ok(Expr::Headers(rest.to_owned())),
             "query" => named(rest, Expr::Query),
             "form" if rest == "sorted" => Ok(Expr::FormSorted),
-            "form" if rest.starts_with("pairs:") => {
-                Ok(Expr::FormPairs(rest[6..].split(',').map(|name| name.trim().to_owned()).collect()))
-            }
+            "form" if rest.starts_with("pairs:") => Ok(Expr::FormPairs(
+                rest[6..].split(',').map(|name| name.trim().to_owned()).collect(),
+            )),
             "form" if rest.starts_with("php:") => named(&rest[4..], Expr::FormPhp),
             "form" => match rest.split_once(":/") {
                 Some((field, pointer)) if !field.is_empty() => {

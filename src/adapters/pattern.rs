@@ -168,7 +168,11 @@ mod tests {
             ("v1= {a}", "V1= x", false),
             ("sha={a}", "SHA=x", false),
         ] {
-            assert_eq!(pattern(text).matches(value.as_bytes(), |_, _| ()), fits, "{text} {value}");
+            assert_eq!(
+                pattern(text).matches(value.as_bytes(), |_, _| ()),
+                fits,
+                "{text} {value}"
+            );
         }
     }
 

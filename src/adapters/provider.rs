@@ -259,7 +259,11 @@ fn rules(spec: &ProviderSpec, adapter: &Adapter) -> Result<Rules, ProviderError>
         .map_err(|problem| setting(spec, "signature, event", problem))?;
     if let Some(call) = spec.confirm {
         let mut any = false;
-        for handshake in rules.handshakes.iter_mut().filter(|handshake| handshake.confirm.is_some()) {
+        for handshake in rules
+            .handshakes
+            .iter_mut()
+            .filter(|handshake| handshake.confirm.is_some())
+        {
             any = true;
             handshake.call = call && handshake.signed;
         }

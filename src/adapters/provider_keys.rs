@@ -25,7 +25,8 @@ pub(super) fn make_keys(spec: &ProviderSpec, rules: &Rules, counts: &[bool]) -> 
     // One that hands its secret over in a handshake must be able to reach us before it is known. Nothing else of it
     // is taken until then.
     let comes = rules.handshakes.iter().any(|handshake| handshake.keep.is_some());
-    if rules.verify && spec.secrets.is_empty() && !fetched && !comes {
+    let decrypts = rules.decrypt.is_some();
+    if rules.verify && spec.secrets.is_empty() && (decrypts || !fetched && !comes) {
         return Err(ProviderError::NoSecret {
             provider: spec.name.clone(),
         });
@@ -40,7 +41,8 @@ pub(super) fn make_keys(spec: &ProviderSpec, rules: &Rules, counts: &[bool]) -> 
             return Err(wrong("is empty".into()));
         }
         let mut problem = None;
-        let mut suits = !rules.verify || is_root(rules, secret);
+        // One that decrypts is judged by `ciphers`.
+        let mut suits = !rules.verify || decrypts || is_root(rules, secret);
         for (rule, keys) in rules
             .signatures
             .iter()

@@ -296,7 +296,9 @@ fn outcome(steps: &mut Steps, result: Result<Ingested<'_>, Rejection>) {
                 steps.hint("the sender hands over its secret in it; a server takes it where the provider has none and `seal_key` is set");
             }
             match confirm {
-                Some(confirm) if confirm.call => steps.note("a server calls the URL in it, which confirms the subscription"),
+                Some(confirm) if confirm.call => {
+                    steps.note("a server calls the URL in it, which confirms the subscription")
+                }
                 Some(confirm) => steps.hint(format!("the sender waits until this URL is called: {}", confirm.url)),
                 None => {}
             }

@@ -58,7 +58,10 @@ pub(crate) fn joined(text: &[u8], except: &[String]) -> Vec<u8> {
     let other = |(name, _): &Pair<'_>| except.iter().all(|except| except.as_bytes() != &**name);
     let mut all: Vec<Pair<'_>> = pairs(text).filter(other).collect();
     all.sort_by(|(a, _), (b, _)| a.cmp(b));
-    let all: Vec<_> = all.into_iter().map(|(name, value)| [&*name, b"=", &*value].concat()).collect();
+    let all: Vec<_> = all
+        .into_iter()
+        .map(|(name, value)| [&*name, b"=", &*value].concat())
+        .collect();
     all.join(&b'&')
 }
 
@@ -85,7 +88,10 @@ mod tests {
         assert_eq!(&*first(text, "b").unwrap(), b"\xff +");
         assert_eq!(&*first(text, "c").unwrap(), b"");
         assert_eq!(first(text, "d"), None);
-        assert_eq!(joined(b"c=&b=%202&sign=x&a=1&b=1", &["sign".into()]), b"a=1&b= 2&b=1&c=");
+        assert_eq!(
+            joined(b"c=&b=%202&sign=x&a=1&b=1", &["sign".into()]),
+            b"a=1&b= 2&b=1&c="
+        );
         assert_eq!(sorted(b"b=2&a=%201&b=1&b=2"), b"a 1b1b2");
     }
 }

@@ -135,12 +135,13 @@ fn is_no_name(scope: &Scope<'_, '_>, expr: &Expr, frame: Frame<'_>, alone: bool)
             let found = json::scan(&text, wanted).ok();
             begins(found.as_ref().and_then(|found| found.slice(&text, 0)))
         }),
-        Expr::Call(Function::Lower | Function::Upper | Function::Trim, inner) => {
-            is_no_name(scope, inner, frame, alone)
-        }
+        Expr::Call(Function::Lower | Function::Upper | Function::Trim, inner) => is_no_name(scope, inner, frame, alone),
         Expr::First(parts) => {
             let has = |part: &&Expr| scope.eval(part, frame).is_some_and(|value| !value.is_empty());
-            parts.iter().find(has).is_some_and(|part| is_no_name(scope, part, frame, alone))
+            parts
+                .iter()
+                .find(has)
+                .is_some_and(|part| is_no_name(scope, part, frame, alone))
         }
         _ => false,
     }

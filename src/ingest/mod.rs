@@ -5,6 +5,7 @@ mod batch;
 mod candidate;
 mod canonical;
 mod causes;
+mod envelope;
 mod explain;
 mod fetched;
 mod fill;
@@ -16,6 +17,7 @@ mod identify;
 mod jwt;
 mod multipart;
 mod normalize;
+mod place;
 mod scope;
 mod sign;
 mod sign_jwt;
@@ -211,6 +213,8 @@ impl std::error::Error for Rejection {}
 
 #[cfg(test)]
 mod changed_tests;
+#[cfg(test)]
+mod envelope_tests;
 #[cfg(test)]
 mod event_tests;
 #[cfg(test)]

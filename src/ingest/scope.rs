@@ -26,7 +26,7 @@ pub(crate) struct Scope<'p, 'a> {
     claims: OnceCell<Document<'a>>,
     forms: Vec<OnceCell<Option<Document<'a>>>>,
     /// The secret that proved the request; not set before.
-    proved_by: OnceCell<usize>,
+    pub(super) proved_by: OnceCell<usize>,
 }
 
 /// A JSON text and where the wanted values lie in it.
@@ -229,7 +229,7 @@ impl<'p, 'a> Scope<'p, 'a> {
         Some(self.provider.secrets.first()?.expose_secret().as_bytes())
     }
 
-    fn header(&self, name: &str) -> Value<'_> {
+    pub(super) fn header(&self, name: &str) -> Value<'_> {
         let mut values = self.request.headers.get_all(name);
         let first = values.next()?;
         let Some(second) = values.next() else {
@@ -245,53 +245,6 @@ impl<'p, 'a> Scope<'p, 'a> {
 
     fn all<'s>(&'s self, parts: &'s [Expr], frame: Frame<'s>) -> Option<Vec<Cow<'s, [u8]>>> {
         parts.iter().map(|part| self.eval(part, frame)).collect()
-    }
-
-    /// The text of a ciphertext, once the request is proved.
-    fn decrypt<'s>(&'s self, ciphertext: &'s Expr, frame: Frame<'s>) -> Value<'s> {
-        let decrypt = self.provider.rules.decrypt.as_ref()?;
-        let key = self.provider.ciphers.get(*self.proved_by.get()?)?;
-        decrypt.open(key, &self.eval(ciphertext, frame)?).map(Cow::Owned)
-    }
-
-    /// Keeps which secret proved the request, for what is read after.
-    pub(crate) fn keep_secret(&self, secret: Option<usize>) {
-        if let Some(secret) = secret {
-            let _ = self.proved_by.set(secret);
-        }
-    }
-
-    /// A line for each header that a list names.
-    fn header_lines(&self, names: &[u8]) -> Value<'_> {
-        let mut lines = Vec::new();
-        for name in names.split(|byte| *byte == b',').map(<[u8]>::trim_ascii) {
-            let value = self.header(std::str::from_utf8(name).ok()?)?;
-            lines.extend_from_slice(&[name, b": ", &value, b"\n"].concat());
-        }
-        Some(Cow::Owned(lines))
-    }
-
-    /// The values of the headers that a list names.
-    fn header_values(&self, names: &[u8]) -> Value<'_> {
-        let names = std::str::from_utf8(names).ok()?.split([' ', ',']).filter(|name| !name.is_empty());
-        let values: Option<Vec<_>> = names.map(|name| self.header(name)).collect();
-        Some(Cow::Owned(values?.join(&b'.')))
-    }
-
-    /// The canonical text of the headers whose names a header lists.
-    fn headers(&self, list: &str) -> Value<'_> {
-        let names = self.header(list)?;
-        let mut text = Vec::new();
-        for name in names.split(|byte| *byte == b',') {
-            let name = std::str::from_utf8(name.trim_ascii()).ok()?;
-            if !text.is_empty() {
-                text.push(b';');
-            }
-            text.extend_from_slice(name.to_ascii_lowercase().as_bytes());
-            text.push(b':');
-            text.extend_from_slice(&self.header(name)?);
-        }
-        Some(Cow::Owned(text))
     }
 
     /// A digest of all that arrived and when, to the nanosecond.
@@ -346,7 +299,7 @@ impl<'p, 'a> Scope<'p, 'a> {
         let from = self.provider.rules.body_from.as_ref();
         let too_soon = |expr: &Expr| match expr {
             Expr::Json { doc: Doc::Claims, .. } => self.claims.get().is_none(),
-            Expr::Decrypted | Expr::Decrypt(_) => self.proved_by.get().is_none(),
+            Expr::Decrypted | Expr::Decrypt(_) => !self.may_decrypt(),
             _ => false,
         };
         if from.is_some_and(|from| from.any(&too_soon)) {

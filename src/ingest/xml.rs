@@ -118,7 +118,10 @@ mod tests {
         for (xml, expected) in [
             ("<?xml version=\"1.0\"?>\n<a/>\n", r#"{"a":""}"#),
             ("<x:a xmlns:x='u'><x:b>1</x:b></x:a>", r#"{"a":{"b":"1"}}"#),
-            ("<a><b>1</b><b k='v'>2</b></a>", r##"{"a":{"b":["1",{"@k":"v","#text":"2"}]}}"##),
+            (
+                "<a><b>1</b><b k='v'>2</b></a>",
+                r##"{"a":{"b":["1",{"@k":"v","#text":"2"}]}}"##,
+            ),
             ("<a><n>1</n></a>", r#"{"a":{"n":["1"]}}"#),
             ("<a><![CDATA[<b>&amp;]]>&lt;&#x41;</a>", r#"{"a":"<b>&amp;<A"}"#),
         ] {
@@ -131,7 +134,19 @@ mod tests {
         let deep = format!("{}{}", "<a>".repeat(DEEPEST + 1), "</a>".repeat(DEEPEST + 1));
         let wide = format!("<a>{}</a>", "<b/>".repeat(MOST));
         let bomb = "<!DOCTYPE a [<!ENTITY b \"bb\">]><a>&b;</a>";
-        for text in ["", "text", "<a>", "<a></b>", "</a>", "<a/><a/>", "<a>&b;</a>", "<a/>x", bomb, &deep, &wide] {
+        for text in [
+            "",
+            "text",
+            "<a>",
+            "<a></b>",
+            "</a>",
+            "<a/><a/>",
+            "<a>&b;</a>",
+            "<a/>x",
+            bomb,
+            &deep,
+            &wide,
+        ] {
             assert_eq!(json(text), None, "{text:.60}");
         }
     }

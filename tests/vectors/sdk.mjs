@@ -96,6 +96,8 @@ const LIBRARIES = {
   hook0: {
     package: "hook0-client",
     load: () => require("hook0-client"),
+    // Version 0 is not taken here.
+    only: (line) => !line.case.includes("version 0"),
     verify: (sdk, { request, secret, body }) => sdk.verifyWebhookSignatureWithCurrentTime(request.headers["x-hook0-signature"], Buffer.from(body), new Headers(request.headers), secret, 300, new RealDate(now)) === true,
   },
   braintree: {

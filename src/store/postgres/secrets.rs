@@ -51,7 +51,11 @@ pub(super) async fn set(
     .await?;
     let added = done.rows_affected() == 1;
     if added {
-        let action = if sealed.is_some() { "keep_secret" } else { "remove_secret" };
+        let action = if sealed.is_some() {
+            "keep_secret"
+        } else {
+            "remove_secret"
+        };
         record(&mut tx, None, action, provider, (source, None), 0).await?;
     }
     tx.commit().await?;

@@ -41,7 +41,11 @@ pub(super) fn set(db: &Connection, provider: &str, sealed: Option<&[u8]>, source
         )?
         .execute(params![provider, sealed, source, now()])?;
     if added == 1 {
-        let action = if sealed.is_some() { "keep_secret" } else { "remove_secret" };
+        let action = if sealed.is_some() {
+            "keep_secret"
+        } else {
+            "remove_secret"
+        };
         record(db, None, action, provider, (source, None), 0)?;
     }
     Ok(added == 1)
