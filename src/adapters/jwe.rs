@@ -2,6 +2,7 @@
 
 use base64::Engine as _;
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
+use rsa::{PrivateKey, pkcs1::DecodeRsaPrivateKey as _, pkcs8::DecodePrivateKey as _, traits::PublicKeyParts as _};
 use serde::Deserialize;
 use sha2::Sha256;
 
