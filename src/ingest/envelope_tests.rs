@@ -1,10 +1,13 @@
 //! Bodies in envelopes, and what is read out of them: several parts, XML, ciphertexts, values of headers.
 
 use super::{
-    tests::{NOW, hmac, now, provider, run},
+    tests::{NOW, hmac, now, provider, registry, run, spec},
     *,
 };
-use crate::domain::{HeaderList, RawRequest};
+use crate::{
+    adapters::{Adapter, ProviderSpec},
+    domain::{HeaderList, RawRequest},
+};
 
 const OPEN: &str = "title='t'\nverify='none'\n";
 
@@ -156,7 +159,7 @@ fn what_is_decrypted_is_what_the_proved_secret_opens() {
 #[test]
 fn nothing_is_decrypted_before_it_is_proved() {
     // The adapter asks for it in the condition of a signature, where there is none yet.
-    let error = crate::adapters::Adapter::parse(
+    let error = Adapter::parse(
         "p",
         &SEALED.replace("key='pair'\n[decrypt]", "key='pair'\nwhen='decrypted'\n[decrypt]"),
     );
@@ -166,4 +169,48 @@ fn nothing_is_decrypted_before_it_is_proved() {
     let (body, signature) = sealed("a:one", "a:one", "{\"id\":1}");
     let headers = HeaderList::new(vec![("X-S", signature.as_bytes())]);
     assert!(run(&provider, &headers, &body).is_ok());
+}
+
+#[test]
+fn a_subscription_is_confirmed_where_it_is_proved() {
+    let manifest = "title='t'\n[[signature]]\nscheme='hmac-sha256'\nsource='header:X-S'\n[[handshake]]\nwhen='body:/u'\n\
+        confirm='body:/u'\ncall=true\nhosts=['*.example.com/c']\n[event]\nid='body:/id'";
+    let body = br#"{"u":"https://a.example.com/c?t=1"}"#;
+    let signature = hmac("s", body);
+    let headers = HeaderList::new(vec![("X-S", signature.as_bytes())]);
+    let made = |confirm, verify: Option<&str>| {
+        let spec = ProviderSpec {
+            confirm,
+            verify: verify.map(Into::into),
+            ..spec(&["s"])
+        };
+        Provider::new(spec, &registry(manifest)).unwrap()
+    };
+    for (confirm, verify, call) in [
+        (None, None, true),
+        (Some(true), None, true),
+        (Some(false), None, false),
+        (Some(true), Some("none"), false),
+    ] {
+        match run(&made(confirm, verify), &headers, body) {
+            Ok(Ingested::Handshake {
+                confirm: Some(found), ..
+            }) => assert_eq!(found.call, call, "{confirm:?} {verify:?}"),
+            other => panic!("{other:?}"),
+        }
+    }
+    let unsigned = HeaderList::new(Vec::new());
+    assert_eq!(
+        run(&made(None, None), &unsigned, body).unwrap_err(),
+        Rejection::MissingSignature
+    );
+    let mistake = Adapter::parse("p", &manifest.replace("call=true", "call=true\nsigned=false")).unwrap_err();
+    assert!(mistake.to_string().contains("that is signed"), "{mistake}");
+    let none = manifest.replace("confirm='body:/u'\ncall=true\nhosts=['*.example.com/c']\n", "");
+    let spec = ProviderSpec {
+        confirm: Some(true),
+        ..spec(&["s"])
+    };
+    let mistake = Provider::new(spec, &registry(&none)).unwrap_err().to_string();
+    assert!(mistake.contains("`confirm`"), "{mistake}");
 }
