@@ -9,7 +9,7 @@ use super::{
     compile_keys::{hosts, key_source},
     compile_selectors::{body_from, payload, redact, selectors},
     compile_signature::signature,
-    decrypt::{Decrypt, decrypt},
+    decrypt::decrypt,
     expr::{Doc, Expr},
     manifest::{BatchTable, HandshakeTable, Manifest, ResponseTable, Text, Texts},
     parser::{Allowed, Parser},
@@ -42,12 +42,11 @@ pub(crate) fn compile(manifest: &Manifest) -> Compiled<Rules> {
         Some(table) => Some(decrypt(&mut parser, table)?),
         None => None,
     };
-    let before = decrypt.as_ref().is_some_and(Decrypt::is_authenticated);
     let signatures = manifest
         .signature
         .iter()
         .enumerate()
-        .map(|(index, table)| signature(&mut parser, index, table, before))
+        .map(|(index, table)| signature(&mut parser, index, table))
         .collect::<Compiled<Vec<_>>>()?;
     check_kinds(manifest, &signatures)?;
     let claims = signatures.iter().any(|rule| rule.scheme == Scheme::Jwt);

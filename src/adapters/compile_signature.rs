@@ -58,13 +58,8 @@ const TIMES: [(&str, TimeFormat); 5] = [
     ("auto", TimeFormat::Auto),
 ];
 
-/// Compiles one table. `decrypted`: whether it may lie in a ciphertext.
-pub(crate) fn signature(
-    parser: &mut Parser,
-    index: usize,
-    table: &SignatureTable,
-    decrypted: bool,
-) -> Compiled<Signature> {
+/// Compiles one table.
+pub(crate) fn signature(parser: &mut Parser, index: usize, table: &SignatureTable) -> Compiled<Signature> {
     let key = |name: &str| format!("signature[{index}].{name}");
     let scheme = one_of(Some(&table.scheme), &key("scheme"), &SCHEMES, Scheme::Token)?;
     unused_keys(table, scheme, &key)?;
@@ -72,7 +67,6 @@ pub(crate) fn signature(
     let base = Allowed {
         item: table.each,
         numbered: true,
-        decrypted,
         ..Allowed::default()
     };
     let (steps, fetched) = key_steps(table.key.as_ref(), &key("key"))?;

@@ -1,20 +1,17 @@
-//! `[decrypt]`: bodies that are encrypted with a part of the secret, or to a key pair of ours. AES-CBC proves nothing by
-//! itself, so nothing is decrypted with it before the signature holds. A JWE is authenticated, though not by its sender:
-//! the signature inside of it is looked at next.
+//! `[decrypt]`: bodies that are encrypted with a part of the secret, and signed as they are. AES-CBC proves nothing by
+//! itself, so nothing is decrypted before the signature holds.
 
 use std::fmt;
 
 use aes::Aes256;
 use base64::Engine as _;
 use cbc::cipher::{BlockModeDecrypt as _, BlockModeEncrypt as _, KeyIvInit as _, block_padding::NoPadding};
-use rsa::PrivateKey;
 use secrecy::{ExposeSecret as _, SecretBox, SecretString};
 
 use super::{
     compile::{Compiled, fail},
     compile_signature::key_steps,
     expr::Expr,
-    jwe,
     keys::{BASE64, decode},
     manifest::DecryptTable,
     parser::{Allowed, Parser},
@@ -28,32 +25,17 @@ const LONGEST_PADDING: usize = 32;
 /// Bytes of the length before a framed text.
 const LENGTH: usize = 4;
 
-/// What stands for the ciphertext in an envelope.
-pub(crate) const ENCRYPTED: &str = "{{encrypted}}";
-
 /// How a body is encrypted.
 #[derive(Debug, Clone)]
 pub(crate) struct Decrypt {
-    /// Where the ciphertext is.
+    /// Where the ciphertext is, in base64.
     pub(crate) source: Expr,
-    cipher: Cipher,
-    /// How the sender writes a ciphertext, for samples.
-    pub(crate) envelope: Option<String>,
-}
-
-#[derive(Debug, Clone)]
-enum Cipher {
-    AesCbc(AesCbc),
-    /// To an RSA key of ours.
-    Jwe,
-}
-
-#[derive(Debug, Clone)]
-struct AesCbc {
     key: Vec<KeyStep>,
     iv: Iv,
     /// The text lies behind so many random bytes and its length.
     frame: Option<usize>,
+    /// How the sender writes a ciphertext, for samples.
+    pub(crate) envelope: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,111 +47,69 @@ enum Iv {
 }
 
 /// The key that one secret gives.
-pub(crate) enum CipherKey {
-    Aes(SecretBox<[u8; KEY]>),
-    Rsa(Box<PrivateKey>),
-}
+pub(crate) struct CipherKey(SecretBox<[u8; KEY]>);
 
 /// Compiles `[decrypt]`.
 pub(crate) fn decrypt(parser: &mut Parser, table: &DecryptTable) -> Compiled<Decrypt> {
+    if table.cipher.get_ref() != "aes-256-cbc" {
+        return fail(&table.cipher, "decrypt.cipher", "expected `aes-256-cbc`");
+    }
     let source = parser
         .expr(table.source.get_ref(), Allowed::default())
         .or_else(|message| fail(&table.source, "decrypt.source", &message))?;
-    let cipher = match table.cipher.get_ref().as_str() {
-        "aes-256-cbc" => Cipher::AesCbc(aes_cbc(table)?),
-        "jwe" => Cipher::Jwe,
-        _ => return fail(&table.cipher, "decrypt.cipher", "expected one of aes-256-cbc, jwe"),
-    };
-    let unused = [table.iv.is_some(), table.key.is_some(), table.frame.is_some()];
-    if matches!(cipher, Cipher::Jwe) && unused.contains(&true) {
-        return fail(
-            &table.cipher,
-            "decrypt.cipher",
-            "`jwe` has no `iv`, `key` or `frame`: the token says it all",
-        );
-    }
-    let mark = |text: &&String| text.matches(ENCRYPTED).count() == 1;
-    match &table.envelope {
-        Some(text) if !mark(&text.get_ref()) => fail(text, "decrypt.envelope", "expected `{{encrypted}}` once in it"),
-        envelope => Ok(Decrypt {
-            source,
-            cipher,
-            envelope: envelope.as_ref().map(|text| text.get_ref().clone()),
-        }),
-    }
-}
-
-fn aes_cbc(table: &DecryptTable) -> Compiled<AesCbc> {
     let (key, fetched) = key_steps(table.key.as_ref(), "decrypt.key")?;
     if let (Some(texts), true) = (&table.key, fetched) {
         return fail(texts, "decrypt.key", "a key that decrypts is never fetched");
     }
-    let iv = match &table.iv {
-        Some(text) if text.get_ref() == "key" => Iv::Key,
-        Some(text) if text.get_ref() == "front" => Iv::Front,
+    let iv = match table.iv.get_ref().as_str() {
+        "key" => Iv::Key,
+        "front" => Iv::Front,
         _ => {
             return fail(
-                &table.cipher,
+                &table.iv,
                 "decrypt.iv",
                 "expected `key` (the key's first 16 bytes) or `front` (the ciphertext's)",
             );
         }
     };
-    let frame = table.frame;
-    Ok(AesCbc { key, iv, frame })
+    let mark = |text: &&String| text.matches(ENCRYPTED).count() == 1;
+    match &table.envelope {
+        Some(text) if !mark(&text.get_ref()) => fail(text, "decrypt.envelope", "expected `{{encrypted}}` once in it"),
+        envelope => Ok(Decrypt {
+            source,
+            key,
+            iv,
+            frame: table.frame,
+            envelope: envelope.as_ref().map(|text| text.get_ref().clone()),
+        }),
+    }
 }
 
-impl Decrypt {
-    /// Whether a ciphertext may be opened before its sender is proved.
-    pub(crate) fn is_authenticated(&self) -> bool {
-        matches!(self.cipher, Cipher::Jwe)
-    }
+/// What stands for the ciphertext in an envelope.
+pub(crate) const ENCRYPTED: &str = "{{encrypted}}";
 
+impl Decrypt {
     /// The key of a secret.
     ///
     /// # Errors
     /// A sentence that does not show the secret.
     pub(crate) fn cipher_key(&self, secret: &SecretString) -> Result<CipherKey, String> {
-        match &self.cipher {
-            Cipher::AesCbc(aes) => {
-                let bytes = decode(&aes.key, secret.expose_secret())?;
-                let key = <[u8; KEY]>::try_from(bytes);
-                let key = key.map_err(|_| "the part that decrypts is not 32 bytes long".to_owned())?;
-                Ok(CipherKey::Aes(SecretBox::new(Box::new(key))))
-            }
-            Cipher::Jwe => Ok(CipherKey::Rsa(Box::new(jwe::key(secret.expose_secret())?))),
-        }
+        let bytes = decode(&self.key, secret.expose_secret())?;
+        let key = <[u8; KEY]>::try_from(bytes).map_err(|_| "the part that decrypts is not 32 bytes long".to_owned())?;
+        Ok(CipherKey(SecretBox::new(Box::new(key))))
     }
 
     /// The text of a ciphertext; `None` where it is none.
     pub(crate) fn open(&self, key: &CipherKey, ciphertext: &[u8]) -> Option<Vec<u8>> {
-        match (&self.cipher, key) {
-            (Cipher::AesCbc(aes), CipherKey::Aes(key)) => aes.open(key.expose_secret(), ciphertext),
-            (Cipher::Jwe, CipherKey::Rsa(key)) => jwe::open(key, ciphertext),
-            _ => None,
-        }
-    }
-
-    /// The ciphertext of a text, for samples and tests; `None` where only the sender makes them.
-    pub(crate) fn seal(&self, key: &CipherKey, text: &[u8]) -> Option<String> {
-        match (&self.cipher, key) {
-            (Cipher::AesCbc(aes), CipherKey::Aes(key)) => aes.seal(key.expose_secret(), text),
-            _ => None,
-        }
-    }
-}
-
-impl AesCbc {
-    fn open(&self, key: &[u8; KEY], ciphertext: &[u8]) -> Option<Vec<u8>> {
         let bytes = BASE64.decode(ciphertext.trim_ascii()).ok()?;
         let (iv, mut text) = match self.iv {
-            Iv::Key => (*key.first_chunk::<BLOCK>()?, bytes),
+            Iv::Key => (*key.0.expose_secret().first_chunk::<BLOCK>()?, bytes),
             Iv::Front => {
                 let (iv, text) = bytes.split_first_chunk::<BLOCK>()?;
                 (*iv, text.to_vec())
             }
         };
-        let cipher = cbc::Decryptor::<Aes256>::new(key.into(), &iv.into());
+        let cipher = cbc::Decryptor::<Aes256>::new(key.0.expose_secret().into(), &iv.into());
         let len = cipher.decrypt_padded::<NoPadding>(&mut text).ok()?.len();
         text.truncate(len);
         let padding = usize::from(*text.last()?);
@@ -189,7 +129,8 @@ impl AesCbc {
         }
     }
 
-    fn seal(&self, key: &[u8; KEY], text: &[u8]) -> Option<String> {
+    /// The ciphertext of a text, for samples and tests.
+    pub(crate) fn seal(&self, key: &CipherKey, text: &[u8]) -> Option<String> {
         let mut bytes = Vec::new();
         if let Some(skip) = self.frame {
             bytes.resize_with(skip, rand::random);
@@ -200,10 +141,10 @@ impl AesCbc {
         bytes.resize(bytes.len() + padding, u8::try_from(padding).ok()?);
         let random: [u8; BLOCK] = rand::random();
         let iv = match self.iv {
-            Iv::Key => *key.first_chunk::<BLOCK>()?,
+            Iv::Key => *key.0.expose_secret().first_chunk::<BLOCK>()?,
             Iv::Front => random,
         };
-        let cipher = cbc::Encryptor::<Aes256>::new(key.into(), &iv.into());
+        let cipher = cbc::Encryptor::<Aes256>::new(key.0.expose_secret().into(), &iv.into());
         let len = bytes.len();
         cipher.encrypt_padded::<NoPadding>(&mut bytes, len).ok()?;
         if self.iv == Iv::Front {
@@ -228,11 +169,9 @@ mod tests {
     fn rule(iv: Iv, frame: Option<usize>) -> Decrypt {
         Decrypt {
             source: Expr::Body,
-            cipher: Cipher::AesCbc(AesCbc {
-                key: vec![KeyStep::Sha256],
-                iv,
-                frame,
-            }),
+            key: vec![KeyStep::Sha256],
+            iv,
+            frame,
             envelope: None,
         }
     }
@@ -258,12 +197,9 @@ mod tests {
                 }
             }
         }
+        assert!(rule(Iv::Key, None).cipher_key(&"".into()).is_ok());
         let short = Decrypt {
-            cipher: Cipher::AesCbc(AesCbc {
-                key: vec![KeyStep::Raw],
-                iv: Iv::Key,
-                frame: None,
-            }),
+            key: vec![KeyStep::Raw],
             ..rule(Iv::Key, None)
         };
         assert!(short.cipher_key(&"short".into()).unwrap_err().contains("32 bytes"));

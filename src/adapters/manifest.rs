@@ -99,7 +99,7 @@ pub(crate) struct DecryptTable {
     pub(crate) source: Text,
     pub(crate) cipher: Text,
     pub(crate) key: Option<Texts>,
-    pub(crate) iv: Option<Text>,
+    pub(crate) iv: Text,
     pub(crate) frame: Option<usize>,
     pub(crate) envelope: Option<Text>,
 }

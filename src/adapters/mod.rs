@@ -17,7 +17,6 @@ mod der;
 mod digest;
 mod expr;
 mod fetched;
-mod jwe;
 mod jwk;
 mod jwt;
 mod keys;
@@ -47,7 +46,7 @@ pub use refresh::{FetchError, Refresher, fetch};
 pub use registry::{Registry, RegistryError};
 
 pub(crate) use chain::is_trusted;
-pub(crate) use decrypt::{Decrypt, ENCRYPTED};
+pub(crate) use decrypt::ENCRYPTED;
 pub(crate) use digest::{Digester, Tag, hash};
 pub(crate) use expr::{Doc, Expr, Function};
 pub(crate) use fetched::{Fetched, KeySource};

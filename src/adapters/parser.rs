@@ -35,7 +35,7 @@ pub(crate) struct Parser {
     pub(crate) documents: Documents,
 }
 
-const DECRYPTED: &str = "it is only for what is read after verification, where there is `[decrypt]` (and for `source`, where that is `jwe`)";
+const DECRYPTED: &str = "it is only for what is read after verification, where there is `[decrypt]`";
 
 const FUNCTIONS: [(&str, Function); 15] = [
     ("lower", Function::Lower),

@@ -25,8 +25,7 @@ pub(super) fn make_keys(spec: &ProviderSpec, rules: &Rules, counts: &[bool]) -> 
     // One that hands its secret over in a handshake must be able to reach us before it is known. Nothing else of it
     // is taken until then.
     let comes = rules.handshakes.iter().any(|handshake| handshake.keep.is_some());
-    let decrypts = rules.decrypt.is_some();
-    if rules.verify && spec.secrets.is_empty() && (decrypts || !fetched && !comes) {
+    if rules.verify && spec.secrets.is_empty() && !fetched && !comes {
         return Err(ProviderError::NoSecret {
             provider: spec.name.clone(),
         });
@@ -41,8 +40,7 @@ pub(super) fn make_keys(spec: &ProviderSpec, rules: &Rules, counts: &[bool]) -> 
             return Err(wrong("is empty".into()));
         }
         let mut problem = None;
-        // One that decrypts is judged by `ciphers`.
-        let mut suits = !rules.verify || decrypts || is_root(rules, secret);
+        let mut suits = !rules.verify || is_root(rules, secret);
         for (rule, keys) in rules
             .signatures
             .iter()

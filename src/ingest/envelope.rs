@@ -3,29 +3,14 @@
 use std::borrow::Cow;
 
 use super::scope::{Frame, Scope, Value};
-use crate::adapters::{Decrypt, Expr};
+use crate::adapters::Expr;
 
 impl Scope<'_, '_> {
     /// The text of a ciphertext, once the request is proved.
     pub(super) fn decrypt<'s>(&'s self, ciphertext: &'s Expr, frame: Frame<'s>) -> Value<'s> {
         let decrypt = self.provider.rules.decrypt.as_ref()?;
-        let ciphertext = self.eval(ciphertext, frame)?;
-        let mut keys = match decrypt.is_authenticated() {
-            true => self.provider.ciphers.iter(),
-            false => self
-                .provider
-                .ciphers
-                .get(*self.proved_by.get()?)
-                .map(std::slice::from_ref)?
-                .iter(),
-        };
-        keys.find_map(|key| decrypt.open(key, &ciphertext)).map(Cow::Owned)
-    }
-
-    /// Whether ciphertexts are opened yet.
-    pub(super) fn may_decrypt(&self) -> bool {
-        let decrypt = self.provider.rules.decrypt.as_ref();
-        self.proved_by.get().is_some() || decrypt.is_some_and(Decrypt::is_authenticated)
+        let key = self.provider.ciphers.get(*self.proved_by.get()?)?;
+        decrypt.open(key, &self.eval(ciphertext, frame)?).map(Cow::Owned)
     }
 
     /// Keeps which secret proved the request, for what is read after.

@@ -299,7 +299,7 @@ impl<'p, 'a> Scope<'p, 'a> {
         let from = self.provider.rules.body_from.as_ref();
         let too_soon = |expr: &Expr| match expr {
             Expr::Json { doc: Doc::Claims, .. } => self.claims.get().is_none(),
-            Expr::Decrypted | Expr::Decrypt(_) => !self.may_decrypt(),
+            Expr::Decrypted | Expr::Decrypt(_) => self.proved_by.get().is_none(),
             _ => false,
         };
         if from.is_some_and(|from| from.any(&too_soon)) {

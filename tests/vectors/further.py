@@ -7,7 +7,6 @@ from base import *
 
 try:
     from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
-    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
     import public
 except ImportError:
     public = None
@@ -223,71 +222,6 @@ def salesforce_cases(c):
     c.rejected("a document type", bad, [c.key])
 
 
-# --- Stone ----------------------------------------------------------------------------------------------------------
-
-STONE_KEYS = "https://api.openbank.stone.com.br/api/v1/discovery/keys"
-
-
-def mask(seed, length):
-    """MGF1 with SHA-256."""
-    blocks = (hashlib.sha256(seed + struct.pack(">I", n)).digest() for n in range(length // 32 + 1))
-    return b"".join(blocks)[:length]
-
-
-def oaep(public_key, message):
-    """RSA-OAEP with SHA-256 and a seed that is not random, so that the vectors are the same each time."""
-    numbers = public_key.public_numbers()
-    size = (numbers.n.bit_length() + 7) // 8
-    block = hashlib.sha256().digest() + bytes(size - len(message) - 66) + b"\x01" + message
-    seed = hashlib.sha256(message).digest()
-    block = bytes(a ^ b for a, b in zip(block, mask(seed, len(block))))
-    seed = bytes(a ^ b for a, b in zip(seed, mask(block, 32)))
-    value = pow(int.from_bytes(b"\x00" + seed + block, "big"), numbers.e, numbers.n)
-    return value.to_bytes(size, "big")
-
-
-def jwe(public_key, text, **changes):
-    head = public.b64url(json.dumps({"alg": "RSA-OAEP-256", "enc": "A256GCM", "cty": "JWT"} | changes).encode())
-    key, nonce = hashlib.sha256(b"key" + text).digest(), hashlib.sha256(b"nonce" + text).digest()[:12]
-    sealed = AESGCM(key).encrypt(nonce, text, head.encode())
-    parts = (oaep(public_key, key), nonce, sealed[:-16], sealed[-16:])
-    return ".".join([head, *(public.b64url(part) for part in parts)])
-
-
-def stone_with(r, claims, key, kid="stone-1", to=None, **changes):
-    token = public.jws(claims, public.PRIVATE[key], "RS256", {"kid": kid})
-    receiver = to or public.load("rsa-2")
-    r.body = compact({"encrypted_body": jwe(receiver.public_key(), token.encode(), **changes)}).encode()
-
-
-def stone(r, key, at):
-    stone_with(r, json.loads(r.body), key)
-
-
-def stone_cases(c):
-    fresh = lambda: sample(c.name, samples_of(c.name)[0], c.key, NOW - 2, "more")
-    claims = json.loads(fresh().body)
-    for case, kind, changes in (
-        ("expired", {"exp": NOW - 120}, {}),
-        ("a key that is not at hand", {}, {"kid": "stone-2"}),
-        ("to another key", {}, {"to": public.load("rsa-1")}),
-        ("another way to wrap the key", {}, {"alg": "RSA-OAEP"}),
-        ("another cipher", {}, {"enc": "A128GCM"}),
-        ("compressed", {}, {"zip": "DEF"}),
-    ):
-        r = fresh()
-        stone_with(r, claims | kind, c.key, **changes)
-        c.rejected(case, r, [])
-    r = fresh()
-    token = public.jws(claims, "secret", "HS256")
-    r.body = compact({"encrypted_body": jwe(public.load("rsa-2").public_key(), token.encode())}).encode()
-    c.rejected("an algorithm that is not allowed", r, [])
-    r = fresh()
-    token = public.jws(claims, public.PRIVATE[c.key], "RS256", {"kid": "stone-1"})
-    r.body = compact({"encrypted_body": token}).encode()
-    c.rejected("not encrypted", r, [])
-
-
 PROVIDERS = {
     "dropbox_sign": Provider(dropbox_sign, dropbox_events, "json:event_hash", hexadecimal(64), tamper=lambda r: r.body.replace(b'"event_type":"', b'"event_type":"x'), answer="Hello API Event Received", cases=dropbox_cases),
     "hook0": Provider(hook0, headers("X-Event-Id", "X-Event-Type"), "X-Hook0-Signature", tolerance=300, cases=hook0_cases),
@@ -296,9 +230,3 @@ PROVIDERS = {
 if public:
     PROVIDERS["alipay"] = Provider(alipay, alipay_events, "form:sign", public.spki_pem("rsa"), tamper=lambda r: r.body.replace(b"total_amount=", b"total_amount=1"), answer="success", config={"app_id": "2021000000000001"}, cases=alipay_cases)
     PROVIDERS["wecom"] = Provider(wecom, wecom_events, "query:msg_signature", wecom_key, tamper=wecom_tampered, answer="", cases=wecom_cases)
-    numbers = public.load("rsa-1").public_key().public_numbers()
-    jwk = {"kty": "RSA", "alg": "RS256", "use": "sig", "kid": "stone-1", "e": "AQAB", "n": public.number(numbers.n, 256)}
-    config = {"host": "api.openbank.stone.com.br", "certs": {STONE_KEYS: json.dumps({"keys": [jwk]})}}
-    tampered_token = lambda r: re.sub(rb'(\.)([^."])([^."]+\.[^."]+"})$', lambda m: m[1] + (b"A" if m[2] != b"A" else b"B") + m[3], r.body)
-    PROVIDERS["stone"] = Provider(stone, headers("X-Stone-Webhook-Event-Id", "X-Stone-Webhook-Event-Type"), "json:encrypted_body", public.fetched_key, tamper=tampered_token, config=config, cases=stone_cases)
-    PROVIDERS["stone"].secrets = [(public.KEYS / "rsa-2.pem").read_text()]
