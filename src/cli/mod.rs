@@ -11,6 +11,7 @@ mod migrate;
 mod output;
 mod providers;
 mod purge;
+mod sealed;
 mod secrets;
 mod sender;
 mod serve;
@@ -109,7 +110,7 @@ async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Migrate => migrate::run(&context).await,
         Command::Providers(command) => command.run(&context).await,
         Command::Trigger(command) => command.run(&context).await,
-        Command::Verify(command) => command.run(&context),
+        Command::Verify(command) => command.run(&context).await,
         Command::Events(command) => command.run(&context).await,
         Command::Stats => stats::run(&context).await,
         Command::Purge(command) => command.run(&context).await,
