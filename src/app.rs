@@ -2,6 +2,7 @@
 //! in the order in which nothing is lost: no new requests, then no requests, then no work, then no store.
 
 mod keys;
+mod library;
 mod overrides;
 mod plan;
 mod secrets;
@@ -24,13 +25,18 @@ use crate::{
     worker::{self, Worker},
 };
 
+pub use library::{Cerca, attach};
 pub use plan::{DEFAULT_HANDLER, FIRST_PROVIDER, Plan, plan, registry};
 pub(crate) use plan::{provider_problem, provider_warnings};
 pub use statements::{Findings, look};
 
+/// How long a program's own setup of the store may take.
+const SETUP: Duration = Duration::from_secs(20);
+
 /// Which parts run in this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Role {
+    /// Everything.
     #[default]
     All,
     /// Takes webhooks in and stores them; another process runs the handlers.
@@ -47,11 +53,13 @@ pub struct Start {
     pub migrate: bool,
 }
 
-/// Everything, while it runs.
+/// Everything, while it runs. Dropping it stops nothing.
 pub struct Running {
     /// Where webhooks come in; `None` for [`Role::Worker`].
     pub public: Option<SocketAddr>,
+    /// Where the JSON API and the metrics are.
     pub admin: SocketAddr,
+    #[doc(hidden)]
     pub store: Arc<dyn Store>,
     stop: CancellationToken,
     deadline: Duration,
@@ -85,6 +93,10 @@ pub async fn start(
         .await
         .with_context(|| format!("cannot open the store {shown}"))?;
 
+    for code in plan.setup {
+        let done = store.transact(code, SETUP).await;
+        done.context("the program's setup of the store failed")?;
+    }
     statements::refuse(config, &*store, &plan.routes).await?;
     let handlers = plan.routes.iter().map(|route| Arc::clone(&route.name)).collect();
     let worker = (start.role != Role::Ingest).then(|| {
@@ -163,6 +175,15 @@ impl Running {
     #[must_use]
     pub fn stopper(&self) -> CancellationToken {
         self.stop.clone()
+    }
+
+    /// Stops accepting, finishes what is in flight, and releases the rest, within `[server] shutdown_timeout`.
+    ///
+    /// # Errors
+    /// Those of [`Running::stopped`].
+    pub async fn stop(self) -> anyhow::Result<()> {
+        self.stop.cancel();
+        self.stopped().await
     }
 
     /// Resolves when everything has stopped, because it was told to or because a server failed.

@@ -80,6 +80,10 @@ fn action(spec: &HandlerSpec, context: &Context<'_>) -> Result<Action, String> {
     let resolve = |key: &str, reference: &str| (context.resolve)(reference).map_err(|e| format!("`{key}`: {e}"));
     Ok(match spec.kind {
         Kind::Log => Action::Outside(Arc::new(LogHandler::stdout())),
+        Kind::Native => Action::Native(spec.native.clone().ok_or(
+            "`kind`: this program has no native handler of that name; it is one that a Rust program with Cerca as a \
+             library registers",
+        )?),
         Kind::Http => {
             let url = spec
                 .url
@@ -147,18 +151,9 @@ fn check(spec: &HandlerSpec) -> Result<(), String> {
         None => Ok(()),
         Some((key, kind, _)) => Err(format!(
             "`{key}` belongs to kind = \"{}\", and this is kind = \"{}\"",
-            name(kind),
-            name(spec.kind)
+            kind.as_str(),
+            spec.kind.as_str()
         )),
-    }
-}
-
-fn name(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Http => "http",
-        Kind::Sql => "sql",
-        Kind::Exec => "exec",
-        Kind::Log => "log",
     }
 }
 
@@ -217,6 +212,7 @@ mod tests {
                 "kind = \"sql\"\nstatement = \"select 1\"\ndatabase = \"mysql://x\"",
                 "`database`",
             ),
+            ("kind = \"native\"", "`kind`: this program has no native handler"),
             ("kind = \"log\"\nconcurrency = 0", "`concurrency`"),
             ("kind = \"log\"\ntimeout = \"0s\"", "`timeout`"),
             ("kind = \"log\"\nretry = { attempts = 0 }", "`retry.attempts`"),

@@ -75,6 +75,7 @@ fn one(head: Head, mut deliveries: Vec<Delivery>, attempts: Vec<Attempt>, confli
             deliveries,
         },
         attempts,
+        steps: Vec::new(),
     }
 }
 

@@ -12,11 +12,12 @@ use tokio::{
 use super::{
     Shared,
     lane::{Held, Lane, Weight},
+    native,
 };
 use crate::{
     domain::{Claim, Outcome, RetryPolicy, Settle},
     handlers::{Action, Failure, Handler, SqlAction},
-    store::{Applied, Effect, StoreError},
+    store::{Applied, Effect, StoreError, Work},
 };
 
 /// Characters of an error that are kept.
@@ -25,7 +26,7 @@ const ERROR_CHARS: usize = 2_000;
 const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(24 * 3600);
 
 /// What the handler's part came to.
-enum Verdict {
+pub(super) enum Verdict {
     Failed(Failure),
     Done,
     /// Effect and settle are committed already.
@@ -54,6 +55,7 @@ pub(super) async fn attempt(
     let verdict = match &lane.route.action {
         Action::Outside(handler) => outside(handler.as_ref(), claim, limit).await,
         Action::InStore(action) => in_store(&shared, action, claim, started_at, limit).await,
+        Action::Native(action) => native::run(&shared.store, action, claim, (started_at, limit)).await,
     };
     let duration = begun.elapsed();
     lane.metrics.seconds.record(duration);
@@ -105,8 +107,10 @@ async fn in_store(
     };
     let effect = Effect {
         claim: claim.clone(),
-        statement: action.statement.clone(),
-        params,
+        work: Work::Statement {
+            sql: action.statement.clone(),
+            params,
+        },
         started_at,
         limit,
     };
@@ -121,7 +125,7 @@ async fn in_store(
     }
 }
 
-fn timed_out(limit: Duration) -> Failure {
+pub(super) fn timed_out(limit: Duration) -> Failure {
     Failure::Retry(format!("no answer within {}", crate::units::format_duration(limit)))
 }
 
@@ -167,7 +171,7 @@ fn cut(error: &str) -> String {
         .collect()
 }
 
-fn text_of(panic: &(dyn std::any::Any + Send)) -> &str {
+pub(super) fn text_of(panic: &(dyn std::any::Any + Send)) -> &str {
     panic
         .downcast_ref::<&str>()
         .copied()

@@ -12,6 +12,7 @@ mod attempt;
 mod dispatcher;
 mod handoff;
 mod lane;
+mod native;
 mod outage;
 mod renewals;
 mod runner;
