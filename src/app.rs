@@ -25,13 +25,10 @@ use crate::{
     worker::{self, Worker},
 };
 
-pub use library::{Cerca, attach};
+pub use library::{Cerca, attach, set_up};
 pub use plan::{DEFAULT_HANDLER, FIRST_PROVIDER, Plan, plan, registry};
 pub(crate) use plan::{provider_problem, provider_warnings};
 pub use statements::{Findings, look};
-
-/// How long a program's own setup of the store may take.
-const SETUP: Duration = Duration::from_secs(20);
 
 /// Which parts run in this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -53,7 +50,7 @@ pub struct Start {
     pub migrate: bool,
 }
 
-/// Everything, while it runs. Dropping it stops nothing.
+/// Everything, while it runs. [`Running::stop`] ends it.
 pub struct Running {
     /// Where webhooks come in; `None` for [`Role::Worker`].
     pub public: Option<SocketAddr>,
@@ -93,9 +90,8 @@ pub async fn start(
         .await
         .with_context(|| format!("cannot open the store {shown}"))?;
 
-    for code in plan.setup {
-        let done = store.transact(code, SETUP).await;
-        done.context("the program's setup of the store failed")?;
+    if start.migrate {
+        set_up(&*store, &config.handlers).await?;
     }
     statements::refuse(config, &*store, &plan.routes).await?;
     let handlers = plan.routes.iter().map(|route| Arc::clone(&route.name)).collect();

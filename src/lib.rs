@@ -31,11 +31,10 @@
 //!         secrets = ["whsec_bm90IGEgc2VjcmV0IGF0IGFsbA"]
 //!     "#;
 //!     let running = Cerca::from_toml(config)?
-//!         .setup(|store| {
+//!         .with(Native::new("welcome", welcome).events(["stripe:customer.created"]).setup(|store| {
 //!             store.execute("create table if not exists letters (body text)", &[])?;
 //!             Ok(())
-//!         })
-//!         .with(Native::new("welcome", welcome).events(["stripe:customer.created"]))
+//!         }))
 //!         .start()
 //!         .await?;
 //!     println!("post webhooks to http://{:?}/webhooks/stripe", running.public);

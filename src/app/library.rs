@@ -2,18 +2,22 @@
 
 use std::{
     path::{Path, PathBuf},
-    sync::Arc,
+    time::Duration,
 };
 
+use anyhow::Context as _;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::{Plan, Role, Running, Start, plan, start};
+use super::{Role, Running, Start, plan, start};
 use crate::{
     config::{Config, ConfigError, Environment, Problem, Secrets},
-    handlers::{Failure, Native},
-    store::{InTransaction, Transaction},
+    handlers::{HandlerSpec, Native},
+    store::Store,
     telemetry,
 };
+
+/// How long a handler's setup of the store may take.
+const SETUP: Duration = Duration::from_secs(20);
 
 /// Cerca, about to be started in this process. See the [crate's documentation](crate) for a first example.
 ///
@@ -22,16 +26,16 @@ use crate::{
 /// use cerca::{Cerca, Native};
 ///
 /// let cerca = Cerca::from_toml("[store]\nurl = \"sqlite:shop.db\"")?
-///     .setup(|store| {
-///         store.execute("create table if not exists paid (id text primary key)", &[])?;
-///         Ok(())
-///     })
 ///     .with(Native::within("paid", |event, store| {
 ///         let id = event.provider_event_id.as_str();
 ///         store.execute("insert into paid (id) values ($1)", &[id.into()])?;
 ///         Ok(())
 ///     })
-///     .events(["stripe:invoice.paid"]));
+///     .events(["stripe:invoice.paid"])
+///     .setup(|store| {
+///         store.execute("create table if not exists paid (id text primary key)", &[])?;
+///         Ok(())
+///     }));
 /// # drop(cerca);
 /// # Ok(())
 /// # }
@@ -40,7 +44,6 @@ pub struct Cerca {
     config: Config,
     natives: Vec<Native>,
     adapters: Option<PathBuf>,
-    setup: Vec<InTransaction>,
     start: Start,
     is_observed: bool,
 }
@@ -68,7 +71,6 @@ impl Cerca {
             config,
             natives: Vec::new(),
             adapters: None,
-            setup: Vec::new(),
             start: Start {
                 role: Role::All,
                 migrate: true,
@@ -81,18 +83,6 @@ impl Cerca {
     #[must_use]
     pub fn with(mut self, handler: Native) -> Self {
         self.natives.push(handler);
-        self
-    }
-
-    /// Runs code in a transaction of the store at every start, before the first event is taken in or handled: for the
-    /// tables that handlers write to. On SQLite it may take 5 s at most.
-    #[must_use]
-    pub fn setup(
-        mut self,
-        code: impl Fn(&mut Transaction) -> Result<(), Failure> + Send + Sync + 'static,
-    ) -> Self {
-        let code = move |transaction: &mut Transaction| code(transaction).map_err(|failure| failure.to_string());
-        self.setup.push(Arc::new(code));
         self
     }
 
@@ -133,8 +123,7 @@ impl Cerca {
         // Clients of TLS ask for the process's choice; one that is made already stands.
         let _ = rustls::crypto::ring::default_provider().install_default();
         attach(&mut self.config, &self.natives)?;
-        let mut plan: Plan = plan(&self.config, self.adapters.as_deref())?;
-        plan.setup = self.setup;
+        let plan = plan(&self.config, self.adapters.as_deref())?;
         let metrics = if self.is_observed {
             telemetry::log(&self.config.log)?;
             Some(telemetry::metrics()?)
@@ -178,4 +167,18 @@ pub fn attach(config: &mut Config, natives: &[Native]) -> Result<(), ConfigError
             message,
         }])
     })
+}
+
+/// Does in the store what native handlers want done before their first event.
+///
+/// # Errors
+/// The handler and what its code says.
+pub async fn set_up(store: &dyn Store, handlers: &[HandlerSpec]) -> anyhow::Result<()> {
+    for handler in handlers {
+        if let Some(code) = handler.native.as_ref().and_then(|native| native.setup()) {
+            let done = store.transact(code, SETUP).await;
+            done.with_context(|| format!("the handler `{}` could not set up its part of the store", handler.name))?;
+        }
+    }
+    Ok(())
 }

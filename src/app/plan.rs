@@ -7,7 +7,6 @@ use crate::{
     adapters::{Provider, ProviderError, ProviderSpec, Registry, RegistryError},
     config::{Config, ConfigError, Problem},
     handlers::{self, FormFields, HandlerError, HandlerSpec, Normalizers, Route, Router},
-    store::InTransaction,
     telemetry,
 };
 
@@ -32,8 +31,6 @@ pub struct Plan {
     pub waiting: Vec<ProviderSpec>,
     /// What is allowed but deserves a look, beyond the configuration's own warnings.
     pub warnings: Vec<Problem>,
-    /// What a program wants done in the store before anything else is.
-    pub setup: Vec<InTransaction>,
 }
 
 /// The adapters of the binary, and those of a folder that adds to them.
@@ -97,7 +94,6 @@ pub fn plan(config: &Config, adapters: Option<&Path>) -> Result<Plan, ConfigErro
             router,
             waiting,
             warnings,
-            setup: Vec::new(),
         }),
         Ok(_) => Err(ConfigError(problems)),
         Err(error) => {

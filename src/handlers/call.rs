@@ -111,7 +111,9 @@ impl Call {
         let earlier = self.earlier().await?;
         if let Some(result) = earlier.get(name) {
             return serde_json::from_str(result).map_err(|error| {
-                Failure::Retry(format!("the recorded result of the step `{name}` cannot be read: {error}"))
+                Failure::Retry(format!(
+                    "the recorded result of the step `{name}` cannot be read: {error}"
+                ))
             });
         }
         if earlier.len().max(self.taken().len()) > MOST_STEPS {

@@ -92,7 +92,11 @@ impl From<()> for Done {
 
 impl fmt::Debug for Done {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.within.is_some() { "Done::within" } else { "Done::plain" })
+        f.write_str(if self.within.is_some() {
+            "Done::within"
+        } else {
+            "Done::plain"
+        })
     }
 }
 
@@ -123,21 +127,32 @@ impl LastFailure {
 
 /// A handler as it is run.
 #[derive(Clone)]
-pub struct NativeAction(Arc<Erased>);
+pub struct NativeAction {
+    run: Arc<Erased>,
+    setup: Option<InTransaction>,
+}
 
 type Erased = dyn Fn(Call) -> BoxFuture<'static, Result<Done, Failure>> + Send + Sync;
 
 impl NativeAction {
     fn new(handler: impl NativeHandler) -> Self {
         let handler = Arc::new(handler);
-        Self(Arc::new(move |call| {
-            let handler = Arc::clone(&handler);
-            Box::pin(async move { handler.handle(call).await })
-        }))
+        Self {
+            run: Arc::new(move |call| {
+                let handler = Arc::clone(&handler);
+                Box::pin(async move { handler.handle(call).await })
+            }),
+            setup: None,
+        }
     }
 
     pub(crate) fn run(&self, call: Call) -> BoxFuture<'static, Result<Done, Failure>> {
-        (self.0)(call)
+        (self.run)(call)
+    }
+
+    /// What it wants done in the store before its first event.
+    pub(crate) fn setup(&self) -> Option<InTransaction> {
+        self.setup.clone()
     }
 }
 
@@ -198,6 +213,17 @@ impl Native {
         self
     }
 
+    /// Code for a transaction of the store, at every start and in `cerca migrate`, before the first event is taken in or
+    /// handled: for the tables that the handler writes to. It is left out where migrations are (`--no-migrate`). On SQLite
+    /// it may take 5 s at most.
+    #[must_use]
+    pub fn setup(mut self, code: impl Fn(&mut Transaction) -> Result<(), Failure> + Send + Sync + 'static) -> Self {
+        self.action.setup = Some(Arc::new(move |transaction| {
+            code(transaction).map_err(|failure| failure.to_string())
+        }));
+        self
+    }
+
     /// How often and when a failed attempt is made again. Without this: 15 attempts over about four hours and a half.
     #[must_use]
     pub fn retry(mut self, policy: RetryPolicy) -> Self {
@@ -229,7 +255,9 @@ impl Native {
             let known = specs.iter_mut().find(|spec| spec.name == *name);
             match (known, native.is_routed()) {
                 (Some(spec), _) if spec.native.is_some() => {
-                    return Err(format!("two native handlers are called `{name}`; each needs its own name"));
+                    return Err(format!(
+                        "two native handlers are called `{name}`; each needs its own name"
+                    ));
                 }
                 (Some(spec), false) if spec.kind == Kind::Native => spec.native = Some(native.action.clone()),
                 (Some(spec), false) => {
@@ -278,5 +306,62 @@ impl Native {
         spec.concurrency = self.policy.concurrency.unwrap_or(spec.concurrency);
         spec.timeout = self.policy.timeout.unwrap_or(spec.timeout);
         spec
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn native(name: &str) -> Native {
+        Native::new(name, async |_: Call| Ok(()))
+    }
+
+    fn configured(text: &str) -> Vec<HandlerSpec> {
+        #[derive(serde::Deserialize)]
+        struct File {
+            handler: Vec<HandlerSpec>,
+        }
+        toml::from_str::<File>(text).unwrap().handler
+    }
+
+    #[test]
+    fn handlers_are_put_where_the_configuration_names_them_or_added() {
+        let mut specs = configured("[[handler]]\nname = \"a\"\nkind = \"native\"\nevents = [\"x:*\"]\nconcurrency = 3");
+        let natives = [native("a"), native("b").events(["y:*"]).timeout(Duration::from_secs(1))];
+        Native::attach(&natives, &mut specs).unwrap();
+        assert!(specs.iter().all(|spec| spec.native.is_some()));
+        assert_eq!((specs[0].concurrency, &*specs[0].events[0]), (3, "x:*"));
+        assert_eq!(
+            (specs[1].timeout, &*specs[1].events[0]),
+            (Duration::from_secs(1), "y:*")
+        );
+    }
+
+    #[test]
+    fn what_does_not_fit_together_is_explained() {
+        let file = "[[handler]]\nname = \"a\"\nkind = \"log\"\nevents = [\"*\"]";
+        for (natives, expected) in [
+            (vec![native("a")], "write kind = \"native\""),
+            (vec![native("a").events(["*"])], "in code and in the configuration"),
+            (vec![native("b")], "gets no events"),
+            (
+                vec![native("b").events(["*"]), native("b").events(["*"])],
+                "two native handlers",
+            ),
+        ] {
+            let error = Native::attach(&natives, &mut configured(file)).unwrap_err();
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_kind_of_a_failure_survives_the_store() {
+        let done = Done::within(|_| Err(Failure::GiveUp("never".into())));
+        let (work, last) = done.into_work().unwrap();
+        let text = work(&mut Transaction::nowhere()).unwrap_err();
+        assert_eq!(last.take(text), Failure::GiveUp("never".into()));
+        assert_eq!(last.take("a deadlock".into()), Failure::Retry("a deadlock".into()));
+        assert!(Done::from(()).into_work().is_none());
     }
 }

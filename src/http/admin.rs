@@ -111,7 +111,11 @@ pub(super) async fn reprocess_one(request: HttpRequest, mut body: web::Payload, 
         dry_run: false,
         forget_steps: asked.forget_steps,
     };
-    let done = state.store.reprocess(what, by_api(asked.reason)).await.map_err(failed)?;
+    let done = state
+        .store
+        .reprocess(what, by_api(asked.reason))
+        .await
+        .map_err(failed)?;
     if done.events == 0 {
         return Err(no_event());
     }
@@ -133,7 +137,11 @@ pub(super) async fn reprocess_many(request: HttpRequest, mut body: web::Payload,
         dry_run: asked.dry_run,
         forget_steps: asked.forget_steps,
     };
-    let done = state.store.reprocess(what, by_api(asked.reason)).await.map_err(failed)?;
+    let done = state
+        .store
+        .reprocess(what, by_api(asked.reason))
+        .await
+        .map_err(failed)?;
     Ok(reprocessed(done, asked.dry_run))
 }
 

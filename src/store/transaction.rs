@@ -67,6 +67,17 @@ impl Reply {
     }
 }
 
+#[cfg(test)]
+impl Transaction {
+    /// One whose statements all fail.
+    pub(crate) fn nowhere() -> Self {
+        Self {
+            say: Box::new(drop),
+            failed: None,
+        }
+    }
+}
+
 impl Transaction {
     /// Runs a statement; gives how many rows it inserted, changed or deleted (of a mere query: no particular number).
     ///
@@ -113,7 +124,8 @@ impl Row {
         let at = self.columns.iter().position(|name| name == column);
         let value = at.and_then(|at| self.values.get(at));
         let value = value.ok_or_else(|| SqlError(format!("no column is called `{column}`")))?;
-        T::from_sql(value).ok_or_else(|| SqlError(format!("column `{column}` does not fit the type that was asked for")))
+        T::from_sql(value)
+            .ok_or_else(|| SqlError(format!("column `{column}` does not fit the type that was asked for")))
     }
 
     /// The names of the columns.
@@ -318,7 +330,11 @@ mod tests {
 
         let (go, wait) = mpsc::channel::<()>();
         let wait = std::sync::Mutex::new(wait);
-        run(&mut runner, Arc::new(move |_| drop(wait.lock().unwrap().recv())));
+        let hangs: InTransaction = Arc::new(move |_| {
+            let _ = wait.lock().unwrap().recv();
+            Ok(())
+        });
+        run(&mut runner, hangs);
         runner.abandon();
         run(&mut runner, Arc::new(|_| Err("second".into())));
         assert!(matches!(said.recv(), Ok(Said::Ended(Err(why))) if why == "second"));

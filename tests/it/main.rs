@@ -9,6 +9,7 @@
 mod bytes;
 mod durable;
 mod lease;
+mod native;
 mod once;
 mod operate;
 mod outage;

@@ -12,6 +12,7 @@ mod support;
 mod effects;
 mod inbox;
 mod lists;
+mod native;
 mod outages;
 mod people;
 mod queue;

@@ -1,6 +1,9 @@
 //! Serves the statements of code that runs in a transaction. The code has a thread of its own, this task the connection.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use bytes::Bytes;
 use futures_util::TryStreamExt as _;
@@ -37,12 +40,11 @@ pub(super) async fn run(
         match timeout_at(until, said.recv()).await {
             Ok(Some(Said::Ended(done))) => return Ok(done),
             Ok(Some(Said::Ask(ask))) => {
+                let start = Instant::now();
                 let answer = match answer(db, &ask).await {
                     Ok(answer) => answer,
                     Err(error) => match fault(&error) {
-                        Fault::Data | Fault::Statement | Fault::Locked => {
-                            Err(SqlError(describe(&error, limit, limit)))
-                        }
+                        Fault::Data | Fault::Statement | Fault::Locked => Err(SqlError(describe(&error, start.elapsed(), limit))),
                         Fault::Again | Fault::Connection => return Err(error),
                     },
                 };
@@ -83,7 +85,7 @@ async fn answer(db: &mut PgConnection, ask: &Ask) -> sqlx::Result<Result<Reply, 
             // Read to the end in any case: what is left of an answer would be taken for that of the next statement.
             Either::Right(_) if refused.is_some() => {}
             Either::Right(found) => {
-                let read = row(&found, &mut columns)?.and_then(|row| reply.push(row));
+                let read = row(&found, &mut columns).and_then(|row| reply.push(row));
                 refused = read.err();
             }
         }
@@ -91,49 +93,54 @@ async fn answer(db: &mut PgConnection, ask: &Ask) -> sqlx::Result<Result<Reply, 
     Ok(refused.map_or(Ok(reply), Err))
 }
 
-fn row(found: &PgRow, columns: &mut Option<Arc<[String]>>) -> sqlx::Result<Result<Row, SqlError>> {
+fn row(found: &PgRow, columns: &mut Option<Arc<[String]>>) -> Result<Row, SqlError> {
     let names = columns.get_or_insert_with(|| found.columns().iter().map(|column| column.name().to_owned()).collect());
     let mut values = Vec::with_capacity(names.len());
     for (at, column) in found.columns().iter().enumerate() {
-        let Some(value) = value(found, at, column.type_info())? else {
+        let Some(value) = value(found, at, column.type_info()) else {
             let (name, ty) = (column.name(), column.type_info().name().to_ascii_lowercase());
-            let why = format!("column `{name}` is of type {ty}, which cannot be read; cast it: {name}::text");
-            return Ok(Err(SqlError(why)));
+            let why = format!("column `{name}` of type {ty} cannot be read; cast it: {name}::text");
+            return Err(SqlError(why));
         };
         values.push(value);
     }
-    Ok(Ok(Row {
+    Ok(Row {
         columns: Arc::clone(names),
         values,
-    }))
+    })
 }
 
-/// `None` where the type is one that we do not know.
-fn value(row: &PgRow, at: usize, ty: &PgTypeInfo) -> sqlx::Result<Option<SqlValue>> {
-    let raw = row.try_get_raw(at)?;
+/// `None` where the type is one that we do not know, or the value one that has no digits (NaN, infinity).
+fn value(row: &PgRow, at: usize, ty: &PgTypeInfo) -> Option<SqlValue> {
+    let raw = row.try_get_raw(at).ok()?;
     if raw.is_null() {
-        return Ok(Some(SqlValue::Null));
+        return Some(SqlValue::Null);
     }
-    let bytes = raw.as_bytes().map_err(sqlx::Error::Decode)?;
+    let bytes = raw.as_bytes().ok()?;
     let text = |bytes: &[u8]| SqlValue::Text(String::from_utf8_lossy(bytes).into_owned());
-    Ok(Some(match base(ty) {
-        "BOOL" => SqlValue::Bool(row.try_get_unchecked(at)?),
-        "INT2" => SqlValue::Int(row.try_get_unchecked::<i16, _>(at)?.into()),
-        "INT4" => SqlValue::Int(row.try_get_unchecked::<i32, _>(at)?.into()),
-        "INT8" => SqlValue::Int(row.try_get_unchecked(at)?),
-        "FLOAT4" => SqlValue::Number(format!("{:?}", row.try_get_unchecked::<f32, _>(at)?)),
-        "FLOAT8" => row.try_get_unchecked::<f64, _>(at)?.into(),
-        "NUMERIC" => SqlValue::Number(row.try_get_unchecked::<BigDecimal, _>(at)?.to_plain_string()),
-        "UUID" => SqlValue::Text(row.try_get_unchecked::<Uuid, _>(at)?.to_string()),
-        "TIMESTAMPTZ" => SqlValue::Text(row.try_get_unchecked::<time::Instant, _>(at)?.0.to_string()),
+    Some(match base(ty) {
+        "BOOL" => SqlValue::Bool(row.try_get_unchecked(at).ok()?),
+        "INT2" => SqlValue::Int(row.try_get_unchecked::<i16, _>(at).ok()?.into()),
+        "INT4" => SqlValue::Int(row.try_get_unchecked::<i32, _>(at).ok()?.into()),
+        "INT8" => SqlValue::Int(row.try_get_unchecked(at).ok()?),
+        "FLOAT4" => SqlValue::Number(format!("{:?}", row.try_get_unchecked::<f32, _>(at).ok()?)),
+        "FLOAT8" => row.try_get_unchecked::<f64, _>(at).ok()?.into(),
+        "NUMERIC" => {
+            // After the number of digits, the weight and the sign comes how many stand behind the point.
+            let scale = i16::from_be_bytes(bytes.get(6..8)?.try_into().ok()?);
+            let number = row.try_get_unchecked::<BigDecimal, _>(at).ok()?;
+            SqlValue::Number(number.with_scale(scale.into()).to_plain_string())
+        }
+        "UUID" => SqlValue::Text(row.try_get_unchecked::<Uuid, _>(at).ok()?.to_string()),
+        "TIMESTAMPTZ" => SqlValue::Text(row.try_get_unchecked::<time::Instant, _>(at).ok()?.0.to_string()),
         "TEXT" | "VARCHAR" | "CHAR" | "BPCHAR" | "NAME" | "UNKNOWN" | "CITEXT" | "citext" | "JSON" => text(bytes),
         // One byte of version before the text.
-        "JSONB" => text(bytes.get(1..).unwrap_or_default()),
+        "JSONB" => text(bytes.get(1..)?),
         "BYTEA" => SqlValue::Bytes(Bytes::copy_from_slice(bytes)),
         // An answer of nothing, such as that of a function.
         "VOID" => SqlValue::Null,
-        _ => return Ok(None),
-    }))
+        _ => return None,
+    })
 }
 
 /// The name of the type below domains; the labels of an enum are text.

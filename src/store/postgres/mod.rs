@@ -29,8 +29,8 @@ use self::{
 };
 use super::{
     Accepted, Admin, Applied, AttemptLimit, ClaimRequest, Discarded, Effect, EventDetail, EventFilter, Handoff,
-    InTransaction, Inbox, Lease, Native, NewStep, Options, Page, Prepared, PurgePolicy, Purged, Queue, Received, Reprocess, ReprocessScope, Reprocessed,
-    SealedSecret, Stats, Step, Store, StoreError, StoreFuture, Swept, Who,
+    InTransaction, Inbox, Lease, Native, NewStep, Options, Page, Prepared, PurgePolicy, Purged, Queue, Received,
+    Reprocess, ReprocessScope, Reprocessed, SealedSecret, Stats, Step, Store, StoreError, StoreFuture, Swept, Who,
     batch::{HandoffSlot, Pending, validate},
     budget::Budget,
     cache::Cached,

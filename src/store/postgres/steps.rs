@@ -108,10 +108,7 @@ fn refuse<T>(replies: Vec<Reply<T>>, error: &StoreError) {
     }
 }
 
-async fn on<T>(
-    link: &mut Link,
-    work: impl AsyncFnOnce(&mut PgConnection) -> sqlx::Result<T>,
-) -> Result<T, StoreError> {
+async fn on<T>(link: &mut Link, work: impl AsyncFnOnce(&mut PgConnection) -> sqlx::Result<T>) -> Result<T, StoreError> {
     let limit = link.limit();
     let db = link.get().await.map_err(|failed| failed.error)?;
     let result = timeout(limit, work(db)).await;
@@ -182,7 +179,10 @@ async fn list(db: &mut PgConnection, claims: &[Lease]) -> sqlx::Result<HashMap<i
         if let (Some(claim), Some(name), Some(attempt), Some(at), Some(result)) =
             (claim, name, attempt, recorded_at, result)
         {
-            steps.push(step(Arc::clone(&claim.handler).to_string(), (name, attempt, at, result)));
+            steps.push(step(
+                Arc::clone(&claim.handler).to_string(),
+                (name, attempt, at, result),
+            ));
         }
     }
     Ok(found)

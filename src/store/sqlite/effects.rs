@@ -161,7 +161,9 @@ pub(super) fn prepare(db: &Connection, statement: &str, params: usize) -> Prepar
         };
     }
     match db.prepare(statement) {
-        Ok(prepared) => order(&prepared, params).map_or_else(|error| Prepared::Wrong(message(&error, LONGEST)), |_| Prepared::Fine),
+        Ok(prepared) => {
+            order(&prepared, params).map_or_else(|error| Prepared::Wrong(message(&error, LONGEST)), |_| Prepared::Fine)
+        }
         Err(error) => Prepared::Doubtful(message(&error, LONGEST)),
     }
 }
@@ -255,7 +257,8 @@ pub(super) fn is_database(error: &rusqlite::Error) -> bool {
 
 /// Whether the statement as it is written is at fault, and fails each time.
 fn is_mistake(error: &rusqlite::Error) -> bool {
-    matches!(error, rusqlite::Error::ToSqlConversionFailure(why) if !why.is::<CodeFailed>()) || error.sqlite_error_code() == Some(ErrorCode::Unknown)
+    matches!(error, rusqlite::Error::ToSqlConversionFailure(why) if !why.is::<CodeFailed>())
+        || error.sqlite_error_code() == Some(ErrorCode::Unknown)
 }
 
 pub(super) fn message(error: &rusqlite::Error, limit: Duration) -> String {

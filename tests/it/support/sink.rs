@@ -37,6 +37,7 @@ pub struct Answer {
     status: u16,
     delay: Duration,
     headers: String,
+    body: String,
 }
 
 impl Answer {
@@ -45,6 +46,15 @@ impl Answer {
             status,
             delay: Duration::ZERO,
             headers: String::new(),
+            body: "ok".to_owned(),
+        }
+    }
+
+    /// With a body of JSON.
+    pub fn json(status: u16, body: &str) -> Self {
+        Self {
+            body: body.to_owned(),
+            ..Self::status(status).header("Content-Type", "application/json")
         }
     }
 
@@ -139,8 +149,11 @@ async fn serve(mut stream: TcpStream, sink: Sink, script: Arc<Script>) {
         tokio::time::sleep(answer.delay).await;
         sink.busy.now.fetch_sub(1, Ordering::SeqCst);
         let response = format!(
-            "HTTP/1.1 {} Scripted\r\n{}Content-Length: 2\r\n\r\nok",
-            answer.status, answer.headers
+            "HTTP/1.1 {} Scripted\r\n{}Content-Length: {}\r\n\r\n{}",
+            answer.status,
+            answer.headers,
+            answer.body.len(),
+            answer.body
         );
         if stream.write_all(response.as_bytes()).await.is_err() {
             return;
