@@ -144,6 +144,7 @@ pub(super) fn event_path(path: &str) -> Result<(String, String), Problem> {
 pub(super) struct ReprocessOne {
     pub handlers: Option<Vec<String>>,
     pub reason: Option<String>,
+    pub forget_steps: bool,
 }
 
 /// The body of `POST /events/{provider}/{id}/discard`; may be absent.
@@ -168,6 +169,7 @@ pub(super) struct ReprocessMany {
     pub handlers: Option<Vec<String>>,
     pub reason: Option<String>,
     pub dry_run: bool,
+    pub forget_steps: bool,
 }
 
 impl ReprocessMany {

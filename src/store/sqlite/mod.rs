@@ -2,6 +2,7 @@
 //! people ask.
 
 mod claim;
+mod code;
 mod connect;
 mod effects;
 mod ingest;
@@ -10,6 +11,7 @@ mod purge;
 mod read;
 mod secrets;
 mod settle;
+mod steps;
 mod writer;
 
 use std::{
@@ -25,9 +27,9 @@ use tokio_util::sync::CancellationToken;
 
 use self::writer::{Job, Message};
 use super::{
-    Accepted, Admin, Applied, AttemptLimit, ClaimRequest, Discarded, Effect, EventDetail, EventFilter, Handoff, Inbox,
-    Lease, Options, Page, Prepared, PurgePolicy, Purged, Queue, Received, Reprocess, ReprocessScope, Reprocessed,
-    SealedSecret, Stats, Store, StoreError, StoreFuture, Swept, Who,
+    Accepted, Admin, Applied, AttemptLimit, ClaimRequest, Discarded, Effect, EventDetail, EventFilter, Handoff,
+    InTransaction, Inbox, Lease, Native, NewStep, Options, Page, Prepared, PurgePolicy, Purged, Queue, Received,
+    Reprocess, ReprocessScope, Reprocessed, SealedSecret, Stats, Step, Store, StoreError, StoreFuture, Swept, Who,
     batch::{HandoffSlot, Pending, validate},
     budget::Budget,
     cache::Cached,
@@ -102,6 +104,25 @@ impl SqliteStore {
 }
 
 impl Store for SqliteStore {}
+
+impl Native for SqliteStore {
+    fn steps(&self, claim: Lease) -> StoreFuture<'_, Option<Vec<Step>>> {
+        self.on_writer(move |db| steps::list(db, &claim))
+    }
+
+    fn record(&self, step: NewStep) -> StoreFuture<'_, bool> {
+        self.on_writer(move |db| steps::record(db, &step))
+    }
+
+    fn transact(&self, work: InTransaction, limit: Duration) -> StoreFuture<'_, ()> {
+        let limit = limit.min(effects::LONGEST);
+        self.on_writer(move |db| {
+            let gone = CancellationToken::new();
+            let patience = code::Patience { limit, gone: &gone };
+            effects::run_code(db, &mut effects::Checked::default(), &work, &patience)
+        })
+    }
+}
 
 impl Inbox for SqliteStore {
     fn accept(&self, events: Vec<NewEvent>) -> StoreFuture<'static, Vec<Accepted>> {

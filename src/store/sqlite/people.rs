@@ -8,6 +8,7 @@ use super::{
         task::{Task, UNROUTED_MARK},
     },
     connect::now,
+    steps,
 };
 
 /// Gives deliveries of some events a new life. `audit` is the task's line from an earlier chunk.
@@ -39,6 +40,9 @@ pub(super) fn reprocess(
         for handler in handlers {
             if revive(db, id, &handler, ordering_key.as_deref(), task.dry_run)? {
                 total.deliveries += 1;
+                if task.forget_steps && !task.dry_run {
+                    steps::forget(db, id, &handler)?;
+                }
             }
         }
     }
