@@ -6,6 +6,7 @@
 pub mod adapters;
 pub mod app;
 pub mod cli;
+pub mod client;
 pub mod config;
 pub mod domain;
 pub mod handlers;

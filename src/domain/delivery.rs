@@ -80,6 +80,19 @@ pub enum Outcome {
     Released,
 }
 
+impl Outcome {
+    /// How the history names it; `None` for what leaves no history.
+    #[must_use]
+    pub fn recorded(&self) -> Option<AttemptOutcome> {
+        match self {
+            Self::Done => Some(AttemptOutcome::Done),
+            Self::Retry { .. } => Some(AttemptOutcome::Retry),
+            Self::Dead { .. } => Some(AttemptOutcome::Dead),
+            Self::Released => None,
+        }
+    }
+}
+
 /// The report of one attempt, for the store to write.
 #[derive(Debug, Clone)]
 pub struct Settle {

@@ -80,6 +80,7 @@ fn action(spec: &HandlerSpec, context: &Context<'_>) -> Result<Action, String> {
     let resolve = |key: &str, reference: &str| (context.resolve)(reference).map_err(|e| format!("`{key}`: {e}"));
     Ok(match spec.kind {
         Kind::Log => Action::Outside(Arc::new(LogHandler::stdout())),
+        Kind::Pull => Action::Pull,
         Kind::Http => {
             let url = spec
                 .url
@@ -158,6 +159,7 @@ fn name(kind: Kind) -> &'static str {
         Kind::Http => "http",
         Kind::Sql => "sql",
         Kind::Exec => "exec",
+        Kind::Pull => "pull",
         Kind::Log => "log",
     }
 }
@@ -202,6 +204,8 @@ mod tests {
                 "kind = \"http\"\nurl = \"http://x\"\nsecret = \"whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA\"",
                 "1 fine",
             ),
+            ("kind = \"pull\"", "1 fine"),
+            ("kind = \"pull\"\nurl = \"http://x\"", "`url` belongs to kind"),
             ("kind = \"exec\"", "`command` is required"),
             ("kind = \"exec\"\ncommand = [\"/bin/true\"]", "1 fine"),
             ("kind = \"sql\"", "`statement` is required"),

@@ -8,6 +8,7 @@ mod http;
 mod log;
 mod normalized;
 mod params;
+mod pull;
 mod router;
 mod spec;
 mod sql;
@@ -25,6 +26,7 @@ pub use build::{Context, HandlerError, build};
 pub use log::LogHandler;
 pub use normalized::Normalizers;
 pub use params::FormFields;
+pub use pull::{PullToken, Said, judge};
 pub use router::Router;
 pub use spec::{HandlerSpec, Kind, RetrySpec};
 
@@ -57,6 +59,8 @@ pub enum Action {
     Outside(Arc<dyn Handler>),
     /// A statement in the store's own database.
     InStore(SqlAction),
+    /// Nothing: consumers take the deliveries themselves, through the API.
+    Pull,
 }
 
 /// The statement of a sql handler with the expressions that give its parameters.

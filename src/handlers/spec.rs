@@ -18,7 +18,7 @@ pub struct HandlerSpec {
     /// Deliveries in flight at once. Default 16.
     #[serde(default = "default_concurrency")]
     pub concurrency: usize,
-    /// How long one attempt may take. Default 30 s.
+    /// How long one attempt may take; the lease of a consumer that pulls. Default 30 s.
     #[serde(default = "default_timeout", with = "crate::units::duration")]
     pub timeout: Duration,
 
@@ -45,6 +45,7 @@ pub enum Kind {
     Http,
     Sql,
     Exec,
+    Pull,
     Log,
 }
 

@@ -54,6 +54,8 @@ pub(super) async fn attempt(
     let verdict = match &lane.route.action {
         Action::Outside(handler) => outside(handler.as_ref(), claim, limit).await,
         Action::InStore(action) => in_store(&shared, action, claim, started_at, limit).await,
+        // Never in a lane.
+        Action::Pull => Verdict::Unknown,
     };
     let duration = begun.elapsed();
     lane.metrics.seconds.record(duration);

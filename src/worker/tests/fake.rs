@@ -183,6 +183,10 @@ impl Queue for Fake {
         async move { self.settle_now(settle) }.boxed()
     }
 
+    fn settle_each(&self, _: Vec<Settle>) -> StoreFuture<'_, Vec<Settled>> {
+        unimplemented!("the worker does not wait for a settle")
+    }
+
     fn flush(&self) -> StoreFuture<'_, ()> {
         self.flushes.fetch_add(1, SeqCst);
         async move { self.here() }.boxed()
@@ -242,6 +246,16 @@ impl Inbox for Fake {
 }
 
 impl Store for Fake {}
+
+impl Outbox for Fake {
+    fn relay(&self, _: Arc<TopicRoutes>) -> StoreFuture<'_, Relayed> {
+        unimplemented!()
+    }
+
+    fn backlog(&self) -> StoreFuture<'_, Backlog> {
+        unimplemented!()
+    }
+}
 
 impl Admin for Fake {
     fn events(&self, _: EventFilter, _: Option<i64>, _: u32) -> StoreFuture<'_, Page> {
