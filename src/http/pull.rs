@@ -7,7 +7,7 @@
 
 use std::{collections::HashSet, pin::pin, sync::Arc, time::Duration};
 
-use actix_web::{HttpRequest, HttpResponse, http::StatusCode, web};
+use actix_web::{HttpRequest, http::StatusCode, web};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};

@@ -12,6 +12,8 @@ mod lease;
 mod once;
 mod operate;
 mod outage;
+mod outbox;
+mod pull;
 mod refuse;
 mod retry;
 mod seal;

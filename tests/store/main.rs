@@ -13,6 +13,7 @@ mod effects;
 mod inbox;
 mod lists;
 mod outages;
+mod outbox;
 mod people;
 mod queue;
 mod retention;
