@@ -29,7 +29,9 @@ async fn pull(server: &Server, query: &str) -> Vec<Value> {
 }
 
 async fn settle(server: &Server, results: Value) -> Reply {
-    server.post("/api/v1/pull/work/settle", &json!({ "results": results })).await
+    server
+        .post("/api/v1/pull/work/settle", &json!({ "results": results }))
+        .await
 }
 
 /// What became of each result.
@@ -54,7 +56,10 @@ fn id(delivery: &Value) -> String {
 
 fn outcomes(event: &Value) -> Vec<&str> {
     let attempts = event["attempts"].as_array().unwrap();
-    attempts.iter().map(|attempt| attempt["outcome"].as_str().unwrap()).collect()
+    attempts
+        .iter()
+        .map(|attempt| attempt["outcome"].as_str().unwrap())
+        .collect()
 }
 
 async fn two_consumers_share_the_work_and_one_may_die(store: TestStore) {
@@ -77,7 +82,12 @@ async fn two_consumers_share_the_work_and_one_may_die(store: TestStore) {
                 .iter()
                 .map(|delivery| json!({"token": delivery["token"], "outcome": "done", "detail": name}))
                 .collect();
-            assert!(settled(&server, results.into()).await.iter().all(|result| result == "done"));
+            assert!(
+                settled(&server, results.into())
+                    .await
+                    .iter()
+                    .all(|result| result == "done")
+            );
             seen.extend(some.iter().map(|delivery| {
                 let token = delivery["token"].as_str().unwrap().to_owned();
                 (id(delivery), token, delivery["attempt"].as_u64().unwrap())
@@ -97,13 +107,21 @@ async fn two_consumers_share_the_work_and_one_may_die(store: TestStore) {
         assert_eq!(attempt, 1 + u64::from(again.contains(&id)), "{id}");
     }
     let event = server.event("stripe", &again[0]).await;
-    assert_eq!((&event["status"], outcomes(&event)), (&"done".into(), vec!["lost", "done"]));
+    assert_eq!(
+        (&event["status"], outcomes(&event)),
+        (&"done".into(), vec!["lost", "done"])
+    );
     // The late consumer is told so, for each.
     let late: Vec<Value> = lost
         .iter()
         .map(|delivery| json!({"token": delivery["token"], "outcome": "done"}))
         .collect();
-    assert!(settled(&server, late.into()).await.iter().all(|result| result == "stale"));
+    assert!(
+        settled(&server, late.into())
+            .await
+            .iter()
+            .all(|result| result == "stale")
+    );
     assert_eq!(store.number("select count(*) from deliveries").await, 0);
 }
 
@@ -130,7 +148,9 @@ async fn a_waiting_consumer_is_served_at_once_and_an_idle_one_is_told_so(store: 
         .client
         .get(format!("http://{}/api/v1/pull/work?wait=60s", server.admin()));
     let waiting = tokio::spawn(async move { waiting.send().await });
-    tokio::time::timeout(Duration::from_secs(30), server.stop()).await.unwrap();
+    tokio::time::timeout(Duration::from_secs(30), server.stop())
+        .await
+        .unwrap();
     drop(waiting.await);
 }
 
@@ -148,7 +168,10 @@ async fn each_result_has_an_answer_and_the_same_again_is_answered_alike(store: T
         {"token": "nonsense", "outcome": "done"},
     ]);
     for _ in 0..2 {
-        assert_eq!(settled(&server, results.clone()).await, ["done", "retry", "dead", "invalid"]);
+        assert_eq!(
+            settled(&server, results.clone()).await,
+            ["done", "retry", "dead", "invalid"]
+        );
     }
     // Another word about the same attempt changes nothing.
     let other = json!([{"token": token(0), "outcome": "dead"}, {"token": token(3), "outcome": "done"}]);
@@ -180,12 +203,21 @@ async fn a_retry_waits_as_long_as_was_asked_and_the_last_attempt_is_the_last(sto
         assert_eq!(settled(&server, json!([asked])).await, [result]);
     }
     let event = server.event("stripe", "evt_1").await;
-    assert_eq!((&event["status"], outcomes(&event)), (&"failed".into(), vec!["retry", "retry", "dead"]));
+    assert_eq!(
+        (&event["status"], outcomes(&event)),
+        (&"failed".into(), vec!["retry", "retry", "dead"])
+    );
     // So is one that nobody speaks of: the lease of the last attempt ends in death, not in limbo.
     store.execute("delete from deliveries").await;
     let server_2 = {
         server.stop().await;
-        setup(&store, "1s", "retry = { attempts = 1, base = \"100ms\", cap = \"200ms\" }").start().await
+        setup(
+            &store,
+            "1s",
+            "retry = { attempts = 1, base = \"100ms\", cap = \"200ms\" }",
+        )
+        .start()
+        .await
     };
     server_2.stripe("evt_2").await;
     assert_eq!(pull(&server_2, "wait=30s").await.len(), 1);
@@ -226,9 +258,18 @@ async fn a_consumer_that_hangs_up_holds_nothing(store: TestStore) {
 }
 
 async fn what_cannot_be_meant_is_refused(store: TestStore) {
-    let server = setup(&store, "30s", "").http("other", "http://127.0.0.1:9/").start().await;
+    let server = setup(&store, "30s", "")
+        .http("other", "http://127.0.0.1:9/")
+        .start()
+        .await;
     server.stripe("evt_1").await;
-    for path in ["work?max=0", "work?max=501", "work?wait=2m", "work?wait=x", "work?limit=1"] {
+    for path in [
+        "work?max=0",
+        "work?max=501",
+        "work?wait=2m",
+        "work?wait=x",
+        "work?limit=1",
+    ] {
         assert_eq!(server.get(&format!("/api/v1/pull/{path}")).await.status, 400, "{path}");
     }
     for path in ["other", "nobody", "nobody/settle"] {
@@ -250,8 +291,17 @@ async fn what_cannot_be_meant_is_refused(store: TestStore) {
     }
     // A page that a person looks at, and a question without an answer, take no work.
     let url = format!("http://{}/api/v1/pull/work", server.admin());
-    let page = server.client.get(&url).header("Sec-Fetch-Mode", "navigate").send().await.unwrap();
+    let page = server
+        .client
+        .get(&url)
+        .header("Sec-Fetch-Mode", "navigate")
+        .send()
+        .await
+        .unwrap();
     assert_eq!(page.status(), 403);
     assert_eq!(server.client.head(&url).send().await.unwrap().status(), 405);
-    assert_eq!(settled(&server, json!([{"token": token, "outcome": "done"}])).await, ["done"]);
+    assert_eq!(
+        settled(&server, json!([{"token": token, "outcome": "done"}])).await,
+        ["done"]
+    );
 }

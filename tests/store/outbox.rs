@@ -84,7 +84,10 @@ async fn rows_become_events_and_go(db: Db) {
     assert_eq!(one.deliveries.len(), 1);
     assert_eq!(payload(&db, "order-1").await, br#"{"id": 1}"#);
     let two = db.store.event("outbox", "order-2").await.unwrap().unwrap().event;
-    assert_eq!((two.ordering_key.as_deref(), two.status.as_str()), (Some("customer-7"), "unrouted"));
+    assert_eq!(
+        (two.ordering_key.as_deref(), two.status.as_str()),
+        (Some("customer-7"), "unrouted")
+    );
     let received = db.store.payload("outbox", "order-2").await.unwrap().unwrap();
     assert_eq!(received.content_type.as_deref(), Some("text/x"));
     assert_eq!(received.headers.as_deref(), Some(r#"{"x-trace":"t"}"#));
@@ -93,13 +96,14 @@ async fn rows_become_events_and_go(db: Db) {
 
 async fn a_row_that_is_committed_late_is_not_skipped(db: Db) {
     let put = |id: i64| {
-        format!(
-            "INSERT INTO outbox (id, idempotency_key, topic, payload) VALUES ({id}, 'k{id}', 'order.paid', '{{}}')"
-        )
+        format!("INSERT INTO outbox (id, idempotency_key, topic, payload) VALUES ({id}, 'k{id}', 'order.paid', '{{}}')")
     };
     if let Raw::Postgres(pool) = &db.raw {
         let mut late = pool.begin().await.unwrap();
-        sqlx::raw_sql(sqlx::AssertSqlSafe(put(1))).execute(&mut *late).await.unwrap();
+        sqlx::raw_sql(sqlx::AssertSqlSafe(put(1)))
+            .execute(&mut *late)
+            .await
+            .unwrap();
         db.sql(&put(2)).await;
         assert_eq!(relay(&db).await.stored, 1);
         late.commit().await.unwrap();
@@ -159,7 +163,12 @@ async fn payloads_come_out_as_they_were_meant(db: Db) {
     let text = "{\"a\":\"caf\u{e9} \\u0000 \\\\x41\"}";
     match &db.raw {
         Raw::Sqlite(pool) => {
-            sqlx::query(insert).bind("bytes").bind(&bytes).execute(pool).await.unwrap();
+            sqlx::query(insert)
+                .bind("bytes")
+                .bind(&bytes)
+                .execute(pool)
+                .await
+                .unwrap();
             sqlx::query(insert).bind("text").bind(text).execute(pool).await.unwrap();
             assert!(sqlx::query(insert).bind("number").bind(7).execute(pool).await.is_err());
         }
@@ -204,7 +213,8 @@ async fn rows_of_one_ordering_key_keep_their_order(db: Db) {
     let expected: Vec<String> = (0..900).map(|n| format!("k{:04}", 999 - n)).collect();
     assert_eq!(keys, expected);
     assert_eq!(
-        db.number("SELECT count(DISTINCT occurred_at) FROM webhook_events").await,
+        db.number("SELECT count(DISTINCT occurred_at) FROM webhook_events")
+            .await,
         900
     );
 }
@@ -221,10 +231,14 @@ async fn a_row_that_no_event_can_hold_stays_and_holds_nothing_up(db: Db) {
     let relayed = relay(&db).await;
     assert_eq!((relayed.stored, relayed.refused), (2, 1));
     assert_eq!(relay(&db).await, Relayed::default());
-    assert_eq!(db.number("SELECT count(*) FROM outbox WHERE error IS NOT NULL").await, 1);
+    assert_eq!(
+        db.number("SELECT count(*) FROM outbox WHERE error IS NOT NULL").await,
+        1
+    );
     assert_eq!(db.store.backlog().await.unwrap().refused, 1);
     // Corrected, it goes.
-    db.sql("UPDATE outbox SET error = NULL, payload = '{}', idempotency_key = 'good'").await;
+    db.sql("UPDATE outbox SET error = NULL, payload = '{}', idempotency_key = 'good'")
+        .await;
     assert_eq!(relay(&db).await.stored, 1);
     assert_eq!(db.number("SELECT count(*) FROM outbox").await, 0);
 }
