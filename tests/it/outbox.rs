@@ -77,7 +77,8 @@ async fn a_sql_handler_reaches_the_world_through_the_outbox(store: TestStore) {
 
 async fn nothing_is_lost_or_doubled_when_the_server_is_killed(store: TestStore) {
     const ROWS: usize = 3_000;
-    let setup = Setup::new(&store).with(LOG);
+    let sink = Sink::start().await;
+    let setup = Setup::new(&store).with(&http("mail", "outbox:*", &sink));
     let server = setup.start().await;
     let writing = {
         let store = store.clone();
@@ -95,9 +96,13 @@ async fn nothing_is_lost_or_doubled_when_the_server_is_killed(store: TestStore) 
     writing.await.unwrap();
     let _server = setup.start().await;
     each_row_is_done_once(&store, ROWS as i64).await;
+    let keys: HashSet<String> = sink
+        .received()
+        .iter()
+        .map(|one| one.header("idempotency-key").to_owned())
+        .collect();
+    assert_eq!(keys.len(), ROWS);
 }
-
-const LOG: &str = "[[handler]]\nname = \"print\"\nevents = [\"*\"]\nkind = \"log\"\n";
 
 async fn each_row_is_done_once(store: &TestStore, rows: i64) {
     let done = "select count(*) from attempts where outcome = 'done'";
@@ -188,7 +193,8 @@ async fn an_event_is_published_once_under_its_key(store: TestStore) {
 #[test]
 fn two_replicas_make_one_event_of_each_row() {
     run(Engine::Postgres, async |store: TestStore| {
-        let setup = Setup::new(&store).with(LOG);
+        let sink = Sink::start().await;
+        let setup = Setup::new(&store).with(&http("mail", "outbox:*", &sink));
         let _one = setup.start().await;
         let _two = setup.start().await;
         for from in (0..4_000).step_by(200) {
