@@ -11,6 +11,8 @@
 
 mod send;
 mod spool;
+#[cfg(test)]
+mod spool_tests;
 
 pub use send::{Progress, Settings, Summary, send};
 pub use spool::{Added, Lock, NewOperation, Operation, Spool, SpoolError, State};

@@ -23,6 +23,7 @@ mod receive;
 mod refusal;
 mod secrets;
 mod settings;
+mod settle;
 
 #[cfg(test)]
 mod tests;
@@ -87,7 +88,7 @@ fn admin_routes(config: &mut ServiceConfig) {
                 .route(web::get().to(pull::pull))
                 .default_service(web::to(|payload| wrong_method("GET", payload))),
         )
-        .service(post("/api/v1/pull/{handler}/settle", pull::settle))
+        .service(post("/api/v1/pull/{handler}/settle", settle::settle))
         .service(get("/api/v1/stats", admin::stats))
         .service(get("/api/v1/providers", admin::providers))
         .default_service(web::to(nowhere));
