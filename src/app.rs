@@ -8,6 +8,7 @@ mod overrides;
 mod plan;
 mod secrets;
 mod statements;
+mod wakes;
 
 use std::{net::SocketAddr, os::unix::fs::OpenOptionsExt as _, str::FromStr as _, sync::Arc, time::Duration};
 
@@ -20,8 +21,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     config::{Config, Retention},
+    domain::OUTBOX,
     http,
-    schedule::{Desk, Timetable},
+    schedule::{Desk, Relay, Timetable},
     store::{self, PurgePolicy, Store},
     worker::{self, Worker},
 };
@@ -62,6 +64,7 @@ pub struct Running {
     stop: CancellationToken,
     deadline: Duration,
     servers: JoinHandle<std::io::Result<()>>,
+    relay: Option<JoinHandle<()>>,
     worker: Option<(CancellationToken, JoinHandle<()>)>,
     timetable: Option<Timetable>,
 }
@@ -96,6 +99,7 @@ pub async fn start(
     }
     statements::refuse(config, &*store, &plan.routes).await?;
     let handlers = plan.routes.iter().map(|route| Arc::clone(&route.name)).collect();
+    let pulls = Arc::new(http::Pulls::new(plan::pulled(&plan.routes)));
     let worker = (start.role != Role::Ingest).then(|| {
         let settings = worker::Settings {
             concurrency: config.worker.concurrency,
@@ -105,10 +109,11 @@ pub async fn start(
         };
         Worker::new(Arc::clone(&store), plan.routes, settings)
     });
-    if let Some(worker) = &worker {
-        store.set_handoff(worker.handoff());
+    if let Some(handoff) = wakes::handoff(worker.as_ref().map(Worker::handoff), &pulls) {
+        store.set_handoff(handoff);
     }
-    let router = plan.router;
+    let router = Arc::new(plan.router);
+    let topics = Arc::clone(&router);
     let providers = Arc::new(http::Providers::new(plan.providers));
     if start.role != Role::Worker {
         tokio::spawn(keys::refresh(Arc::clone(&providers), stop.clone()));
@@ -131,6 +136,7 @@ pub async fn start(
         providers,
         secrets,
         router: Arc::new(move |provider, adapter, event_type| router.routes(provider, adapter, event_type)),
+        pulls,
         handlers,
         prometheus: prometheus.clone(),
     };
@@ -141,6 +147,14 @@ pub async fn start(
         let stop = CancellationToken::new();
         let token = stop.clone();
         (stop, tokio::spawn(async move { worker.run(token).await }))
+    });
+    let relay = (start.role != Role::Ingest).then(|| {
+        let relay = Relay {
+            store: Arc::clone(&store),
+            routes: Arc::new(move |topic| topics.routes(OUTBOX, OUTBOX, Some(topic))),
+            poll: config.outbox.poll,
+        };
+        tokio::spawn(relay.run(stop.clone()))
     });
     let timetable = match start.role {
         Role::Ingest => None,
@@ -163,6 +177,7 @@ pub async fn start(
         stop,
         deadline,
         servers: tokio::spawn(servers.stopped()),
+        relay,
         worker,
         timetable,
     })
@@ -213,6 +228,12 @@ impl Running {
             None => self.servers.await,
         };
         tracing::debug!("all requests are answered");
+        // Before the worker, which it hands events over to.
+        if let Some(relay) = self.relay
+            && let Err(error) = relay.await
+        {
+            tracing::error!(%error, "the relay of the outbox ended badly; its rows are still there");
+        }
         if let Some((stop, worker)) = self.worker {
             stop.cancel();
             if let Err(error) = worker.await {
@@ -233,6 +254,7 @@ fn http_settings(config: &Config, role: Role) -> http::Settings {
         listen: config.server.listen,
         admin_listen: config.admin.listen,
         admin_token: config.admin.token.clone(),
+        max_body: config.server.max_body,
         body_timeout: config.server.body_timeout,
         trusted_proxies: config.server.trusted_proxies.clone(),
         shutdown_timeout: config.server.shutdown_timeout.mul_f64(0.4),

@@ -61,6 +61,7 @@ pub mod adapters;
 pub mod app;
 #[doc(hidden)]
 pub mod cli;
+pub mod client;
 #[doc(hidden)]
 pub mod config;
 #[doc(hidden)]

@@ -154,6 +154,12 @@ const METRICS: &[(&str, Kind, Option<Unit>, &str)] = &[
         "How long a commit took",
     ),
     (
+        "cerca_outbox_relayed_total",
+        Kind::Counter,
+        None,
+        "Rows of the outbox by what they became (stored, duplicate, conflict, refused)",
+    ),
+    (
         "cerca_sqlite_wal_bytes",
         Kind::Gauge,
         Some(Unit::Bytes),

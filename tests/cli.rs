@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "this whole binary is tests")]
 
+#[path = "cli/send.rs"]
+mod send;
 #[path = "cli/settings.rs"]
 mod settings;
 #[path = "cli/support.rs"]

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fs, path::Path};
 /// Modules by level; those of one level do not use each other.
 const LEVELS: &[&[&str]] = &[
     &["domain", "json", "units", "seal"],
-    &["adapters", "store"],
+    &["adapters", "client", "store"],
     &["ingest"],
     &["handlers"],
     &["config", "worker", "http", "schedule"],

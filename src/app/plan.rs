@@ -6,7 +6,8 @@ use std::{path::Path, sync::Arc};
 use crate::{
     adapters::{Provider, ProviderError, ProviderSpec, Registry, RegistryError},
     config::{Config, ConfigError, Problem},
-    handlers::{self, FormFields, HandlerError, HandlerSpec, Normalizers, Route, Router},
+    handlers::{self, Action, FormFields, HandlerError, HandlerSpec, Normalizers, Route, Router},
+    http::PullHandler,
     telemetry,
 };
 
@@ -101,6 +102,19 @@ pub fn plan(config: &Config, adapters: Option<&Path>) -> Result<Plan, ConfigErro
             Err(ConfigError(problems))
         }
     }
+}
+
+/// The handlers whose deliveries consumers pull.
+pub(super) fn pulled(routes: &[Route]) -> Vec<PullHandler> {
+    routes
+        .iter()
+        .filter(|route| matches!(route.action, Action::Pull))
+        .map(|route| PullHandler {
+            name: Arc::clone(&route.name),
+            retry: route.retry,
+            lease: route.timeout,
+        })
+        .collect()
 }
 
 fn ready_handlers(

@@ -13,6 +13,7 @@ mod providers;
 mod purge;
 mod sealed;
 mod secrets;
+mod send;
 mod sender;
 mod serve;
 mod stats;
@@ -69,6 +70,8 @@ enum Command {
     Providers(providers::Providers),
     /// Send a sample event, signed as that provider would sign it
     Trigger(trigger::Trigger),
+    /// Call an API so that each operation has its effect once, however often it is tried
+    Send(send::Send),
     /// Explain why a request does or does not verify
     Verify(verify::Verify),
     /// Look at events, and give them a new life
@@ -117,6 +120,7 @@ async fn run(cli: Cli, natives: Vec<Native>) -> anyhow::Result<ExitCode> {
         Command::Migrate => migrate::run(&context).await,
         Command::Providers(command) => command.run(&context).await,
         Command::Trigger(command) => command.run(&context).await,
+        Command::Send(command) => command.run(&context).await,
         Command::Verify(command) => command.run(&context).await,
         Command::Events(command) => command.run(&context).await,
         Command::Stats => stats::run(&context).await,

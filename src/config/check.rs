@@ -15,6 +15,7 @@ use super::{
 };
 use crate::{
     adapters::ProviderSpec,
+    domain::OUTBOX,
     handlers::HandlerSpec,
     seal::SealKey,
     units::{format_duration, format_size, parse_duration},
@@ -51,6 +52,7 @@ pub(super) fn resolve(
     let store = pass.store(&file.store);
     pass.worker(&file.worker);
     pass.retention(&file.retention);
+    pass.within("outbox.poll", limits::poll(file.outbox.poll));
     let providers = pass.providers(file.provider, &file.server);
     let handlers = pass.handlers(file.handler, &providers);
     let Pass { problems, warnings, .. } = pass;
@@ -63,6 +65,7 @@ pub(super) fn resolve(
         store,
         worker: file.worker,
         retention: file.retention,
+        outbox: file.outbox,
         log: file.log,
         providers,
         handlers,
@@ -173,6 +176,12 @@ impl Pass<'_> {
         for (index, table) in tables.into_iter().enumerate() {
             let path = format!("provider[{index}]");
             self.name(&path, "provider", &table.name, index, &mut seen);
+            if table.name == OUTBOX {
+                self.wrong(
+                    &format!("{path}.name"),
+                    "`outbox` is the provider of your own events; expected another name",
+                );
+            }
             providers.push(self.provider(&path, table, server));
         }
         providers
@@ -248,6 +257,9 @@ impl Pass<'_> {
             }
             self.within(&format!("{path}.concurrency"), limits::concurrency(handler.concurrency));
             self.within(&format!("{path}.retry.base"), limits::retry(&handler.retry));
+            if let Some(message) = limits::writes_to_its_own_source(handler) {
+                self.warn(&format!("{path}.statement"), message);
+            }
             if let Some(message) = limits::program(&handler.command, self.folder, self.environment) {
                 self.warn(&format!("{path}.command[0]"), message);
             }
@@ -265,7 +277,8 @@ impl Pass<'_> {
         let matches = |spec: &ProviderSpec| {
             glob.is_match(&spec.name) || spec.adapter.as_deref().is_some_and(|name| glob.is_match(name))
         };
-        if providers.is_empty() || sender == "*" || sender == "outbox" || providers.iter().any(|p| matches(&p.spec)) {
+        if providers.is_empty() || sender == "*" || glob.is_match(OUTBOX) || providers.iter().any(|p| matches(&p.spec))
+        {
             return;
         }
         let names: Vec<&str> = providers.iter().map(|p| p.spec.name.as_str()).collect();

@@ -86,6 +86,7 @@ impl Config {
                     ("dedupe", time(self.retention.dedupe)),
                 ],
             ),
+            ("outbox", vec![("poll", time(self.outbox.poll))]),
             (
                 "log",
                 vec![

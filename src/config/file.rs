@@ -21,6 +21,7 @@ pub(super) struct File {
     pub(super) store: StoreTable,
     pub(super) worker: Worker,
     pub(super) retention: Retention,
+    pub(super) outbox: Outbox,
     pub(super) log: Log,
     pub(super) provider: Vec<ProviderTable>,
     pub(super) handler: Vec<HandlerSpec>,
@@ -146,6 +147,23 @@ impl Default for Retention {
             done: days(30),
             failed: days(90),
             dedupe: days(365),
+        }
+    }
+}
+
+/// `[outbox]`: the table that applications write to.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Outbox {
+    /// How often an empty outbox is looked at: how late its events are at most. Default 250 ms.
+    #[serde(with = "duration")]
+    pub poll: Duration,
+}
+
+impl Default for Outbox {
+    fn default() -> Self {
+        Self {
+            poll: Duration::from_millis(250),
         }
     }
 }

@@ -11,7 +11,11 @@ use std::{
 use sqlx::{postgres::PgConnectOptions, sqlite::SqliteConnectOptions};
 
 use super::Environment;
-use crate::{handlers::RetrySpec, units::format_duration};
+use crate::{
+    domain::OUTBOX,
+    handlers::{HandlerSpec, RetrySpec},
+    units::format_duration,
+};
 
 /// The largest body that any provider may be given.
 pub(super) const MAX_BODY: usize = 32 << 20;
@@ -50,6 +54,35 @@ pub(super) fn lease(lease: Duration) -> Result<(), String> {
             format_duration(SHORTEST_LEASE)
         )),
     }
+}
+
+/// A shorter pace would only keep the database busy.
+const SHORTEST_POLL: Duration = Duration::from_millis(10);
+
+pub(super) fn poll(poll: Duration) -> Result<(), String> {
+    match poll >= SHORTEST_POLL {
+        true => Ok(()),
+        false => Err(format!(
+            "{} is too short; expected at least {}",
+            format_duration(poll),
+            format_duration(SHORTEST_POLL)
+        )),
+    }
+}
+
+/// A statement that writes to the outbox for each event of the outbox never ends.
+pub(super) fn writes_to_its_own_source(handler: &HandlerSpec) -> Option<String> {
+    let statement = handler.statement.as_deref()?.to_ascii_lowercase();
+    let writes = statement
+        .split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'))
+        .any(|word| word == OUTBOX);
+    let own = handler.events.iter().find(|pattern| {
+        let sender = pattern.split_once(':').map_or(pattern.as_str(), |(sender, _)| sender);
+        globset::Glob::new(sender).is_ok_and(|glob| glob.compile_matcher().is_match(OUTBOX))
+    })?;
+    (writes && handler.database.is_none()).then(|| {
+        format!("writes to the outbox, and `{own}` also matches the events of the outbox: name the senders instead")
+    })
 }
 
 pub(super) fn retry(retry: &RetrySpec) -> Result<(), String> {

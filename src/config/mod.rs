@@ -28,7 +28,7 @@ use source::Source;
 pub use effective::redact_url;
 pub use env::Environment;
 pub use error::{ConfigError, Problem};
-pub use file::{Log, LogFormat, Retention, Server, Worker};
+pub use file::{Log, LogFormat, Outbox, Retention, Server, Worker};
 pub use secret::Reference;
 
 /// The commented example, which `init` writes. A test proves that it says the defaults.
@@ -54,6 +54,7 @@ pub struct Config {
     pub store: StoreUrl,
     pub worker: Worker,
     pub retention: Retention,
+    pub outbox: Outbox,
     pub log: Log,
     pub providers: Vec<ProviderConfig>,
     pub handlers: Vec<HandlerSpec>,

@@ -96,6 +96,21 @@ pub enum Outcome {
     Released,
 }
 
+impl Outcome {
+    /// How the history names it; `None` for what leaves no history.
+    #[must_use]
+    pub fn recorded(&self) -> Option<AttemptOutcome> {
+        match self {
+            Self::Done => Some(AttemptOutcome::Done),
+            Self::Retry { .. } => Some(AttemptOutcome::Retry),
+            Self::Dead { .. } => Some(AttemptOutcome::Dead),
+            Self::Unknown { .. } => Some(AttemptOutcome::Unknown),
+            Self::Filtered { .. } => Some(AttemptOutcome::Filtered),
+            Self::Postponed { .. } | Self::Released => None,
+        }
+    }
+}
+
 /// The report of one attempt, for the store to write.
 #[derive(Debug, Clone)]
 pub struct Settle {

@@ -90,7 +90,7 @@ fn on_unknown(spec: &HandlerSpec) -> Result<OnUnknown, String> {
         (None, None) => Ok(OnUnknown::Retry),
         (None, Some(_)) => Ok(OnUnknown::Probe),
         (Some(_), Some(_)) => Err("`on_unknown` is for handlers without `probe`, which decides instead".into()),
-        (Some(_), None) if matches!(spec.kind, Kind::Sql | Kind::Log) => {
+        (Some(_), None) if matches!(spec.kind, Kind::Sql | Kind::Pull | Kind::Log) => {
             Err(format!("`on_unknown` has no use for kind = \"{}\"", spec.kind.as_str()))
         }
         (Some(OnUnknownSpec::Retry), None) => Ok(OnUnknown::Retry),
@@ -143,6 +143,7 @@ fn action(
 ) -> Result<Action, String> {
     Ok(match spec.kind {
         Kind::Log => Action::Outside(Arc::new(LogHandler::stdout())),
+        Kind::Pull => Action::Pull,
         Kind::Http => http(spec, context, on_unknown, breakers)?,
         Kind::Native => Action::Native(spec.native.clone().ok_or(
             "`kind`: this program has no native handler of that name; it is one that a Rust program with Cerca as a \
@@ -190,11 +191,14 @@ fn check(spec: &HandlerSpec) -> Result<(), String> {
     if spec.retry.attempts == 0 {
         return Err("`retry.attempts` must be at least 1, the first included".into());
     }
-    if spec.format.is_some() && matches!(spec.kind, Kind::Sql | Kind::Exec | Kind::Log) {
+    if spec.format.is_some() && matches!(spec.kind, Kind::Sql | Kind::Exec | Kind::Pull | Kind::Log) {
         return Err(format!(
             "`format` is for kinds that send the payload somewhere, and this is kind = \"{}\"",
             spec.kind.as_str()
         ));
+    }
+    if spec.kind == Kind::Pull && (spec.when.is_some() || spec.transform.is_some()) {
+        return Err("`when` and `transform` are not for kind = \"pull\": its consumers get what was received".into());
     }
     if spec.breaker.is_some_and(|breaker| breaker.pause.is_zero()) {
         return Err("`breaker.pause` must be longer than zero, such as 10s".into());
@@ -261,6 +265,10 @@ mod tests {
                 "kind = \"http\"\nurl = \"http://x\"\nsecret = \"whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA\"",
                 "1 fine",
             ),
+            ("kind = \"pull\"", "1 fine"),
+            ("kind = \"pull\"\nwhen = \".a\"", "`when` and `transform` are not for"),
+            ("kind = \"pull\"\nformat = \"json\"", "`format` is for kinds"),
+            ("kind = \"pull\"\nurl = \"http://x\"", "`url` belongs to kind"),
             (
                 "kind = \"http\"\nurl = \"http://x\"\nca_file = \"nope.pem\"",
                 "`ca_file`: /nope.pem cannot be read",

@@ -16,6 +16,7 @@ mod native;
 mod normalized;
 mod outgoing;
 mod params;
+mod pull;
 mod router;
 mod shape;
 mod spec;
@@ -37,6 +38,7 @@ pub use native::{Done, Native, NativeAction, NativeHandler};
 pub use normalized::Normalizers;
 pub use outgoing::{Outgoing, SentMark};
 pub use params::FormFields;
+pub use pull::{PullToken, Said, judge};
 pub use router::Router;
 pub use shape::{Format, Shape, Shaped};
 pub use spec::{AllowPrivate, BreakerSpec, HandlerSpec, Kind, OnUnknown, OnUnknownSpec, RetrySpec};
@@ -115,6 +117,8 @@ pub enum Action {
     InStore(SqlAction),
     /// Code of the program that Cerca is a part of.
     Native(NativeAction),
+    /// Nothing: consumers take the deliveries themselves, through the API.
+    Pull,
 }
 
 /// The statement of a sql handler with the expressions that give its parameters.

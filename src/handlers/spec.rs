@@ -20,7 +20,7 @@ pub struct HandlerSpec {
     /// Deliveries in flight at once. Default 16.
     #[serde(default = "default_concurrency")]
     pub concurrency: usize,
-    /// How long one attempt may take. Default 30 s.
+    /// How long one attempt may take; the lease of a consumer that pulls. Default 30 s.
     #[serde(default = "default_timeout", with = "crate::units::duration")]
     pub timeout: Duration,
 
@@ -100,6 +100,7 @@ pub enum Kind {
     Sql,
     Exec,
     Native,
+    Pull,
     Log,
 }
 
@@ -112,6 +113,7 @@ impl Kind {
             Self::Sql => "sql",
             Self::Exec => "exec",
             Self::Native => "native",
+            Self::Pull => "pull",
             Self::Log => "log",
         }
     }

@@ -23,7 +23,7 @@ use super::{
     query::{self, DiscardOne, EventsQuery, ReprocessMany, ReprocessOne},
 };
 
-type Answer = Result<HttpResponse, Problem>;
+pub(super) type Answer = Result<HttpResponse, Problem>;
 
 /// `GET /`
 pub(super) async fn index() -> HttpResponse {
@@ -214,7 +214,7 @@ pub(super) async fn providers(request: HttpRequest, state: web::Data<State>) -> 
     Ok(ok(&json!({"providers": list})))
 }
 
-fn ok(value: &impl Serialize) -> HttpResponse {
+pub(super) fn ok(value: &impl Serialize) -> HttpResponse {
     match serde_json::to_vec(value) {
         Ok(json) => HttpResponse::Ok()
             .insert_header((header::CONTENT_TYPE, "application/json"))
@@ -232,7 +232,7 @@ fn no_event() -> Problem {
     Problem::not_found("there is no such event")
 }
 
-fn failed(error: StoreError) -> Problem {
+pub(super) fn failed(error: StoreError) -> Problem {
     tracing::warn!(%error, "the store did not answer the API");
     error.into()
 }
@@ -248,13 +248,26 @@ async fn read_json<T>(request: &HttpRequest, payload: &mut web::Payload) -> Resu
 where
     T: for<'de> Deserialize<'de> + Default,
 {
+    read_json_within(request, payload, MAX_JSON).await
+}
+
+/// Reads a JSON body of at most `max` bytes, which may be absent.
+pub(super) async fn read_json_within<T>(
+    request: &HttpRequest,
+    payload: &mut web::Payload,
+    max: usize,
+) -> Result<T, Problem>
+where
+    T: for<'de> Deserialize<'de> + Default,
+{
     query::none(request.query_string())?;
-    let budget = Budget::new(MAX_JSON);
-    let read = body::read(payload, None, MAX_JSON, JSON_TIMEOUT, &mut Share::none_of(&budget)).await;
+    let budget = Budget::new(max);
+    let read = body::read(payload, None, max, JSON_TIMEOUT, &mut Share::none_of(&budget)).await;
     let bytes = read.map_err(|error| match error {
-        BodyError::TooLarge | BodyError::NoRoom => {
-            Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "the body is larger than 64 KiB")
-        }
+        BodyError::TooLarge | BodyError::NoRoom => Problem::new(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            format!("the body is larger than {}", crate::units::format_size(max)),
+        ),
         BodyError::TooSlow => Problem::new(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time"),
         BodyError::Broken => Problem::bad_request("the body is not well formed"),
     })?;

@@ -7,7 +7,7 @@ use std::{
 
 use actix_web::{HttpResponse, http::header, web};
 
-use crate::store::Stats;
+use crate::store::{Backlog, Stats};
 
 use super::{State, error::Problem, metrics};
 
@@ -63,6 +63,9 @@ pub(super) async fn metrics(state: web::Data<State>) -> HttpResponse {
     if let Ok(Ok(stats)) = stats {
         show(&stats);
     }
+    if let Ok(Ok(backlog)) = tokio::time::timeout(STATS_TIMEOUT, state.store.backlog()).await {
+        show_outbox(backlog);
+    }
     metrics::body_bytes().set(count(state.budget.used() as u64));
     HttpResponse::Ok()
         .insert_header((header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8"))
@@ -92,6 +95,14 @@ fn show(stats: &Stats) {
         let age = handler.oldest_due.map_or(0.0, |age| age.as_secs_f64());
         ::metrics::gauge!(metrics::OLDEST_DUE_SECONDS, "handler" => handler.handler.clone()).set(age);
     }
+}
+
+fn show_outbox(backlog: Backlog) {
+    for (state, rows) in [("waiting", backlog.rows), ("refused", backlog.refused)] {
+        ::metrics::gauge!(metrics::OUTBOX_ROWS, "state" => state).set(count(rows));
+    }
+    let age = backlog.oldest.unwrap_or_default();
+    ::metrics::gauge!(metrics::OUTBOX_OLDEST_SECONDS).set(age.as_secs_f64());
 }
 
 /// Counts beyond 2^53 lose their last digits, which no graph shows.

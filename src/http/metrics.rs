@@ -3,6 +3,8 @@
 
 use metrics::{Counter, Gauge, Histogram};
 
+use crate::{domain::OUTBOX, store::Accepted};
+
 /// Events stored for the first time. Labels: `provider`.
 pub const ACCEPTED: &str = "cerca_events_accepted_total";
 /// Events that were there already. Labels: `provider`.
@@ -35,6 +37,10 @@ pub const CONFLICTS_STORED: &str = "cerca_conflicts";
 pub const DELIVERIES: &str = "cerca_deliveries";
 /// Age of the oldest delivery that is due and not claimed, read from the store at scrape. Labels: `handler`.
 pub const OLDEST_DUE_SECONDS: &str = "cerca_oldest_due_seconds";
+/// Rows of the outbox, read from the store at scrape. Labels: `state` (`waiting`, `refused`).
+pub const OUTBOX_ROWS: &str = "cerca_outbox_rows";
+/// Age of the oldest row of the outbox that waits, read from the store at scrape.
+pub const OUTBOX_OLDEST_SECONDS: &str = "cerca_outbox_oldest_seconds";
 /// 1 while the store answers, read at scrape.
 pub const STORE_UP: &str = "cerca_store_up";
 
@@ -62,6 +68,12 @@ pub fn describe() {
         OLDEST_DUE_SECONDS,
         Unit::Seconds,
         "Age of the oldest delivery that is due"
+    );
+    gauge!(OUTBOX_ROWS, "Rows of the outbox that wait, or were refused");
+    gauge!(
+        OUTBOX_OLDEST_SECONDS,
+        Unit::Seconds,
+        "Age of the oldest row of the outbox"
     );
     gauge!(STORE_UP, "1 while the store answers");
 }
@@ -114,4 +126,17 @@ pub fn count_confirmation(provider: &str, outcome: &'static str) {
 /// The gauge of the bodies in memory.
 pub fn body_bytes() -> Gauge {
     metrics::gauge!(BODY_BYTES)
+}
+
+/// Counts an event that was published through the API. Off the hot path, so it is looked up.
+pub fn count_published(accepted: Accepted, is_routed: bool) {
+    let name = match accepted {
+        Accepted::Stored => ACCEPTED,
+        Accepted::Duplicate => DUPLICATES,
+        Accepted::Conflict => CONFLICTS,
+    };
+    metrics::counter!(name, "provider" => OUTBOX).increment(1);
+    if accepted == Accepted::Stored && !is_routed {
+        metrics::counter!(UNROUTED, "provider" => OUTBOX).increment(1);
+    }
 }

@@ -16,11 +16,14 @@ mod log_gate;
 pub mod metrics;
 mod providers;
 mod proxies;
+mod publish;
+mod pull;
 mod query;
 mod receive;
 mod refusal;
 mod secrets;
 mod settings;
+mod settle;
 
 #[cfg(test)]
 mod tests;
@@ -41,6 +44,7 @@ use tokio_util::sync::CancellationToken;
 use crate::store::Store;
 
 pub use providers::{Endpoint, Providers};
+pub use pull::{PullHandler, Pulls};
 pub use secrets::{Remake, Secrets};
 pub use settings::{Settings, SettingsError};
 
@@ -67,12 +71,24 @@ fn admin_routes(config: &mut ServiceConfig) {
         .service(get("/metrics", health::metrics))
         .service(get("/healthz", health::live))
         .service(get("/readyz", health::ready))
-        .service(get("/api/v1/events", admin::events))
+        .service(
+            Resource::new("/api/v1/events")
+                .route(web::route().guard(reads()).to(admin::events))
+                .route(web::post().to(publish::publish))
+                .default_service(web::to(|payload| wrong_method("GET, HEAD, POST", payload))),
+        )
         .service(post("/api/v1/events/reprocess", admin::reprocess_many))
         .service(get(EVENT, admin::event))
         .service(get(&format!("{EVENT}/payload"), admin::payload))
         .service(post(&format!("{EVENT}/reprocess"), admin::reprocess_one))
         .service(post(&format!("{EVENT}/discard"), admin::discard))
+        // HEAD would take deliveries and show none.
+        .service(
+            Resource::new("/api/v1/pull/{handler}")
+                .route(web::get().to(pull::pull))
+                .default_service(web::to(|payload| wrong_method("GET", payload))),
+        )
+        .service(post("/api/v1/pull/{handler}/settle", settle::settle))
         .service(get("/api/v1/stats", admin::stats))
         .service(get("/api/v1/providers", admin::providers))
         .default_service(web::to(nowhere));
@@ -89,6 +105,8 @@ pub struct Services {
     /// Those that come in handshakes.
     pub secrets: Arc<Secrets>,
     pub router: Router,
+    /// Handlers whose deliveries are pulled.
+    pub pulls: Arc<Pulls>,
     /// Names of the configured handlers, to which events may be reprocessed.
     pub handlers: Vec<Arc<str>>,
     /// Renders `/metrics`; 404 without.
@@ -101,6 +119,7 @@ struct State {
     providers: Arc<Providers>,
     secrets: Arc<Secrets>,
     router: Router,
+    pulls: Arc<Pulls>,
     handlers: Vec<Arc<str>>,
     prometheus: Option<PrometheusHandle>,
     settings: Settings,
@@ -144,6 +163,7 @@ pub fn start(settings: Settings, services: Services, shutdown: CancellationToken
         providers: services.providers,
         secrets: services.secrets,
         router: services.router,
+        pulls: services.pulls,
         handlers: services.handlers,
         prometheus: services.prometheus,
         budget: body::Budget::new(settings.max_bytes_in_flight),
@@ -175,6 +195,8 @@ pub fn start(settings: Settings, services: Services, shutdown: CancellationToken
             .wrap(from_fn(auth::guard))
             .configure(admin_routes)
     })
+    // A consumer that hangs up while it waits for work must not be given any.
+    .h1_allow_half_closed(false)
     .workers(1)
     .max_connections(ADMIN_CONNECTIONS);
 
@@ -234,10 +256,13 @@ where
     Args: FromRequest + 'static,
     F::Output: Responder + 'static,
 {
-    let reads = guard::Any(guard::Get()).or(guard::Head());
     Resource::new(path)
-        .route(web::route().guard(reads).to(handler))
+        .route(web::route().guard(reads()).to(handler))
         .default_service(web::to(|payload| wrong_method("GET, HEAD", payload)))
+}
+
+fn reads() -> impl guard::Guard {
+    guard::Any(guard::Get()).or(guard::Head())
 }
 
 /// A resource that does something.

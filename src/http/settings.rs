@@ -16,6 +16,8 @@ pub struct Settings {
     pub admin_listen: SocketAddr,
     /// Bearer token of everything on the admin listener; `None` only on loopback.
     pub admin_token: Option<SecretString>,
+    /// Largest body of an event that is published through the API; providers have their own. Default 1 MiB.
+    pub max_body: usize,
     /// How long a whole body may take to arrive. Default 10 s.
     pub body_timeout: Duration,
     /// How long a connection may be idle between requests. Default 75 s: longer than the usual minute of load balancers'
@@ -43,6 +45,7 @@ impl Default for Settings {
             webhooks: true,
             admin_listen: SocketAddr::from(([127, 0, 0, 1], 8081)),
             admin_token: None,
+            max_body: 1 << 20,
             body_timeout: Duration::from_secs(10),
             keep_alive: Duration::from_secs(75),
             silence: Duration::from_secs(150),

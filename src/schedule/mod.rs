@@ -1,5 +1,6 @@
 //! What happens by the clock: short calls to the store, safe to run twice and on two nodes.
 
+mod outbox;
 mod retention;
 
 use std::{sync::Arc, time::Instant};
@@ -10,6 +11,8 @@ use tokio_cron_scheduler::{Job, JobScheduler, JobSchedulerError};
 use tokio_util::sync::CancellationToken;
 
 use crate::store::{PurgePolicy, Store, StoreError};
+
+pub use outbox::Relay;
 
 /// What jobs work with.
 #[derive(Clone)]

@@ -12,6 +12,7 @@ mod cache;
 mod filter;
 mod native;
 mod options;
+mod outbox;
 mod postgres;
 mod retention;
 mod sqlite;
@@ -30,15 +31,15 @@ pub use native::{InTransaction, Native, NewStep, Step, Work};
 pub use options::{Options, open};
 pub use transaction::{FromSql, Row, SqlError, Transaction};
 pub use types::{
-    Accepted, Applied, AttemptLimit, ClaimRequest, Discarded, Effect, EventDetail, EventFilter, EventRow, HandlerStats,
-    Lease, Page, Prepared, PurgePolicy, Purged, Received, Reprocess, ReprocessScope, Reprocessed, SealedSecret,
-    SqlValue, Stats, StoreError, Swept, Who,
+    Accepted, Applied, AttemptLimit, Backlog, ClaimRequest, Discarded, Effect, EventDetail, EventFilter, EventRow,
+    HandlerStats, Lease, Page, Prepared, PurgePolicy, Purged, Received, Relayed, Reprocess, ReprocessScope,
+    Reprocessed, SealedSecret, Settled, SqlValue, Stats, StoreError, Swept, TopicRoutes, Who,
 };
 
 pub type StoreFuture<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
 
 /// Everything that a database does for Cerca.
-pub trait Store: Inbox + Queue + Admin + Native {}
+pub trait Store: Inbox + Queue + Outbox + Admin + Native {}
 
 /// Takes events in.
 pub trait Inbox: Send + Sync {
@@ -84,6 +85,13 @@ pub trait Queue: Send + Sync {
     /// and is counted.
     fn settle(&self, settle: Settle) -> BoxFuture<'_, ()>;
 
+    /// Writes outcomes in one transaction of their own and says, in order, what became of each, after the commit. For
+    /// claims whose worker is not of this process.
+    ///
+    /// # Errors
+    /// [`StoreError::Unavailable`]: the outcome is unknown, and the same settles may be sent again.
+    fn settle_each(&self, settles: Vec<Settle>) -> StoreFuture<'_, Vec<Settled>>;
+
     /// Resolves when every settle queued before this call is written.
     fn flush(&self) -> StoreFuture<'_, ()>;
 
@@ -98,6 +106,20 @@ pub trait Queue: Send + Sync {
     /// Ends leases that ran out: an attempt `lost` in the history, and the delivery ready again, or dead when it is out
     /// of attempts.
     fn sweep(&self, limits: Vec<AttemptLimit>) -> StoreFuture<'_, Swept>;
+}
+
+/// The table that applications write to in transactions of their own.
+pub trait Outbox: Send + Sync {
+    /// Makes events of the oldest rows and removes these, in one transaction, oldest first; one batch of bounded size.
+    /// `routes` says which handlers want a topic. Whatever is committed is found, in whatever order it was: nothing is
+    /// skipped for its id. Where another process is at it, nothing is done.
+    ///
+    /// # Errors
+    /// Those of the database; the rows are still there.
+    fn relay(&self, routes: Arc<TopicRoutes>) -> StoreFuture<'_, Relayed>;
+
+    /// Counts what waits.
+    fn backlog(&self) -> StoreFuture<'_, Backlog>;
 }
 
 /// What people, the API and the timetable ask.

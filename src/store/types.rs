@@ -274,3 +274,41 @@ pub struct Purged {
     /// There is more to do.
     pub more: bool,
 }
+
+/// Gives the handlers that want a topic of the outbox: their names joined by commas.
+pub type TopicRoutes = dyn Fn(&str) -> Arc<str> + Send + Sync;
+
+/// What one batch of the outbox became.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Relayed {
+    /// Events stored.
+    pub stored: u64,
+    /// Rows whose event was there already, with the same body.
+    pub duplicates: u64,
+    /// Rows whose key was there already with another body; recorded as conflicts.
+    pub conflicts: u64,
+    /// Rows that no event can hold; they stay, with what is wrong in `error`.
+    pub refused: u64,
+    /// There may be more.
+    pub more: bool,
+}
+
+/// What waits in the outbox.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Backlog {
+    pub rows: u64,
+    /// Age of the oldest row that waits.
+    pub oldest: Option<Duration>,
+    /// Rows that were refused and wait for a person.
+    pub refused: u64,
+}
+
+/// What became of a settle whose sender waits for the answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Settled {
+    Written,
+    /// The same outcome of the same attempt was written before.
+    Repeated,
+    /// The claim had ended, by its lease or by another outcome; nothing was changed.
+    Stale,
+}

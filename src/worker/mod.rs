@@ -31,8 +31,8 @@ use tokio_util::sync::CancellationToken;
 
 use self::lane::Lane;
 use crate::{
-    handlers::Route,
-    store::{Handoff, Store},
+    handlers::{Action, Route},
+    store::{AttemptLimit, Handoff, Store},
 };
 
 /// How a worker works. Times are those of one process; the store turns them into instants.
@@ -77,6 +77,9 @@ struct Shared {
     store: Arc<dyn Store>,
     settings: Settings,
     lanes: Vec<Arc<Lane>>,
+    /// Handlers whose deliveries consumers pull: nothing of them is claimed here, but the leases that consumers let run
+    /// out are ended with those of workers.
+    pulled: Vec<AttemptLimit>,
     by_name: HashMap<Arc<str>, Arc<Lane>>,
     /// Slots that belong to no handler in particular.
     slots: Arc<Semaphore>,
@@ -90,6 +93,9 @@ impl Worker {
     /// Metric handles are taken here, so install the recorder first.
     #[must_use]
     pub fn new(store: Arc<dyn Store>, routes: Vec<Route>, settings: Settings) -> Self {
+        let (pulled, routes): (Vec<Route>, Vec<Route>) = routes
+            .into_iter()
+            .partition(|route| matches!(route.action, Action::Pull));
         let count = routes.len().max(1);
         let share = (settings.concurrency / (2 * count)).max(1);
         let lanes: Vec<Arc<Lane>> = routes
@@ -103,6 +109,13 @@ impl Worker {
                 settings,
                 by_name: lanes.iter().map(|lane| (lane.name.clone(), lane.clone())).collect(),
                 lanes,
+                pulled: pulled
+                    .into_iter()
+                    .map(|route| AttemptLimit {
+                        handler: route.name,
+                        attempts: route.retry.attempts,
+                    })
+                    .collect(),
                 slots: Arc::new(Semaphore::new(settings.concurrency.saturating_sub(owned))),
                 wake: Notify::new(),
                 closed: AtomicBool::new(false),

@@ -87,6 +87,7 @@ async fn sweep(shared: &Shared) -> Result<(), StoreError> {
             handler: lane.name.clone(),
             attempts: lane.route.retry.attempts,
         })
+        .chain(shared.pulled.iter().cloned())
         .collect();
     let swept = shared.store.sweep(limits).await?;
     if swept.ready + swept.dead > 0 {

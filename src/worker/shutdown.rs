@@ -86,7 +86,7 @@ async fn cut_off(shared: &Shared) {
                 }
             }
             // Its effect commits with its settle or not at all.
-            Action::InStore(_) => {
+            Action::InStore(_) | Action::Pull => {
                 lane.metrics.retry.increment(1);
                 Outcome::Retry {
                     after: Duration::ZERO,

@@ -15,6 +15,8 @@ mod native;
 mod once;
 mod operate;
 mod outage;
+mod outbox;
+mod pull;
 mod refuse;
 mod retry;
 mod seal;

@@ -15,6 +15,7 @@ mod inbox;
 mod lists;
 mod native;
 mod outages;
+mod outbox;
 mod people;
 mod queue;
 mod retention;

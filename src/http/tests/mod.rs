@@ -121,6 +121,7 @@ fn services(store: Arc<dyn Store>) -> Services {
             Some("ignored") => "".into(),
             _ => "ledger,mail".into(),
         }),
+        pulls: Arc::default(),
         handlers: vec!["ledger".into(), "mail".into()],
         prometheus: Some(prometheus),
     }

@@ -115,6 +115,9 @@ impl Queue for MemoryStore {
     fn settle(&self, _: Settle) -> BoxFuture<'_, ()> {
         unreachable!("requests do not settle")
     }
+    fn settle_each(&self, _: Vec<Settle>) -> StoreFuture<'_, Vec<Settled>> {
+        unreachable!("no handler of these tests is pulled")
+    }
     fn flush(&self) -> StoreFuture<'_, ()> {
         unreachable!("requests do not flush")
     }
@@ -126,6 +129,16 @@ impl Queue for MemoryStore {
     }
     fn sweep(&self, _: Vec<AttemptLimit>) -> StoreFuture<'_, Swept> {
         unreachable!("requests do not sweep")
+    }
+}
+
+impl Outbox for MemoryStore {
+    fn relay(&self, _: Arc<TopicRoutes>) -> StoreFuture<'_, Relayed> {
+        unreachable!("requests do not relay")
+    }
+
+    fn backlog(&self) -> StoreFuture<'_, Backlog> {
+        Box::pin(async { self.check().map(|()| Backlog::default()) })
     }
 }
 

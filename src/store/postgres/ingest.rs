@@ -127,7 +127,7 @@ impl Flusher {
 }
 
 /// The new events as inserted, the others as unknown.
-async fn insert(db: &mut PgConnection, batch: &Batch) -> sqlx::Result<Vec<RowOutcome>> {
+pub(super) async fn insert(db: &mut PgConnection, batch: &Batch) -> sqlx::Result<Vec<RowOutcome>> {
     let events = || batch.events();
     let rows: Vec<(i64, String, String, time::Instant)> = sqlx::query_as(include_str!("ingest.sql"))
         .bind(events().map(|e| &*e.provider).bind_iter())
@@ -163,7 +163,8 @@ async fn insert(db: &mut PgConnection, batch: &Batch) -> sqlx::Result<Vec<RowOut
     Ok(outcomes)
 }
 
-async fn compare(db: &mut PgConnection, batch: &Batch, outcomes: &mut [RowOutcome]) -> sqlx::Result<()> {
+/// Finds what is stored under the keys that were not new, and writes the conflicts down.
+pub(super) async fn compare(db: &mut PgConnection, batch: &Batch, outcomes: &mut [RowOutcome]) -> sqlx::Result<()> {
     let unknown: Vec<(usize, &NewEvent)> = batch
         .events()
         .enumerate()

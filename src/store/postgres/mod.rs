@@ -8,6 +8,7 @@ mod connect;
 mod effect;
 mod effects;
 mod ingest;
+mod outbox;
 mod people;
 mod purge;
 mod read;
@@ -28,12 +29,14 @@ use self::{
     connect::{Link, PINNED, PINNED_ASYNC, PINNED_IMPATIENT},
 };
 use super::{
-    Accepted, Admin, Applied, AttemptLimit, ClaimRequest, Discarded, Effect, EventDetail, EventFilter, Handoff,
-    InTransaction, Inbox, Lease, Native, NewStep, Options, Page, Prepared, PurgePolicy, Purged, Queue, Received,
-    Reprocess, ReprocessScope, Reprocessed, SealedSecret, Stats, Step, Store, StoreError, StoreFuture, Swept, Who,
+    Accepted, Admin, Applied, AttemptLimit, Backlog, ClaimRequest, Discarded, Effect, EventDetail, EventFilter,
+    Handoff, InTransaction, Inbox, Lease, Native, NewStep, Options, Outbox, Page, Prepared, PurgePolicy, Purged, Queue,
+    Received, Relayed, Reprocess, ReprocessScope, Reprocessed, SealedSecret, Settled, Stats, Step, Store, StoreError,
+    StoreFuture, Swept, TopicRoutes, Who,
     batch::{HandoffSlot, Pending, validate},
     budget::Budget,
     cache::Cached,
+    outbox::{Order, ROWS},
     retention::Cursors,
     task::Task,
 };
@@ -53,6 +56,9 @@ pub(super) struct PostgresStore {
     leases: Actor,
     people: Actor,
     steps: steps::Steps,
+    pull: Actor,
+    outbox: Actor,
+    order: Arc<Order>,
     read: PgPool,
     handoff: HandoffSlot,
     budget: Arc<Budget>,
@@ -97,6 +103,9 @@ impl PostgresStore {
             leases: Actor::start(link("leases", PINNED_ASYNC), &closing),
             people: Actor::start(link("people", "SET jit = off;"), &closing),
             steps: steps::Steps::start(link("steps", STEPS), &closing),
+            pull: Actor::start(link("pull", PINNED), &closing),
+            outbox: Actor::start(link("outbox", PINNED), &closing),
+            order: Arc::default(),
             read: connect::readers(&server),
             handoff,
             budget: Budget::new(options.queue_events, options.queue_bytes),
@@ -105,6 +114,22 @@ impl PostgresStore {
             purge: Cursors::default(),
             closing,
         }))
+    }
+}
+
+impl PostgresStore {
+    async fn refuse_first(&self, why: String) -> Result<Relayed, StoreError> {
+        let reason = why.clone();
+        let refused = self
+            .outbox
+            .ask(move |db| Box::pin(async move { outbox::refuse_first(db, &reason).await }))
+            .await?;
+        super::outbox::report(refused.map(|id| (id, why)).as_slice());
+        Ok(Relayed {
+            refused: u64::from(refused.is_some()),
+            more: true,
+            ..Relayed::default()
+        })
     }
 }
 
@@ -178,6 +203,11 @@ impl Queue for PostgresStore {
         })
     }
 
+    fn settle_each(&self, settles: Vec<Settle>) -> StoreFuture<'_, Vec<Settled>> {
+        self.pull
+            .ask(move |db| Box::pin(async move { settle::each(db, &settles).await }))
+    }
+
     fn flush(&self) -> StoreFuture<'_, ()> {
         let (reply, answer) = oneshot::channel();
         let sent = self.outcomes.send(settle::Message::Flush(reply));
@@ -213,6 +243,38 @@ impl Queue for PostgresStore {
                 }
             }
         })
+    }
+}
+
+impl Outbox for PostgresStore {
+    fn relay(&self, routes: Arc<TopicRoutes>) -> StoreFuture<'_, Relayed> {
+        Box::pin(async move {
+            let mut limit = ROWS;
+            loop {
+                let (routes, order, handoff) =
+                    (Arc::clone(&routes), Arc::clone(&self.order), Arc::clone(&self.handoff));
+                let moved = self
+                    .outbox
+                    .ask(move |db| Box::pin(async move { outbox::relay(db, &routes, &order, &handoff, limit).await }))
+                    .await;
+                match moved {
+                    // One row is at fault: it is found by halving.
+                    Err(StoreError::Refused(_)) if limit > 1 => limit /= 2,
+                    Err(StoreError::Refused(why)) => return self.refuse_first(why).await,
+                    Err(error) => return Err(error),
+                    Ok(moved) => {
+                        return moved.map(|moved| Relayed {
+                            more: moved.more || limit < ROWS,
+                            ..moved
+                        });
+                    }
+                }
+            }
+        })
+    }
+
+    fn backlog(&self) -> StoreFuture<'_, Backlog> {
+        Box::pin(outbox::backlog(&self.read))
     }
 }
 

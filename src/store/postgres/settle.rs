@@ -2,13 +2,14 @@
 
 use std::{mem, sync::LazyLock, time::Duration};
 
-use sqlx::{PgConnection, postgres::PgBindIterExt as _};
+use sqlx::{Connection as _, PgConnection, postgres::PgBindIterExt as _};
 use tokio::{
     sync::{OwnedSemaphorePermit, mpsc, oneshot},
     time::{Instant, sleep_until, timeout, timeout_at},
 };
 
 use super::{
+    super::Settled,
     actor::Closing,
     connect::{Failed, Fault, Link},
     micros, time,
@@ -226,6 +227,48 @@ async fn settle(db: &mut PgConnection, settles: &[Kept], skip_locked: bool) -> s
         stale: rest.len() as u64,
         is_locked,
     })
+}
+
+/// Writes settles, waiting for rows that are locked, and says of each what became of it.
+pub(super) async fn each(db: &mut PgConnection, settles: &[Settle]) -> sqlx::Result<Vec<Settled>> {
+    let mut tx = db.begin().await?;
+    let all: Vec<&Settle> = settles.iter().collect();
+    let mut rest = write_once(&mut tx, &all, false).await?;
+    if !rest.is_empty() {
+        rest = write_once(&mut tx, &rest, false).await?;
+    }
+    let mut answers = Vec::with_capacity(settles.len());
+    for settle in settles {
+        let answer = if !rest.iter().any(|left| std::ptr::eq(*left, settle)) {
+            Settled::Written
+        } else if is_written(&mut tx, settle).await? {
+            Settled::Repeated
+        } else {
+            Settled::Stale
+        };
+        answers.push(answer);
+    }
+    tx.commit().await?;
+    Ok(answers)
+}
+
+/// Whether the history has this very attempt with this outcome. Its start tells it from one of the same number in
+/// another life of the delivery.
+async fn is_written(db: &mut PgConnection, settle: &Settle) -> sqlx::Result<bool> {
+    let Some(outcome) = settle.outcome.recorded() else {
+        return Ok(false);
+    };
+    sqlx::query_scalar(
+        "SELECT EXISTS (SELECT 1 FROM attempts WHERE event_id = $1 AND handler = $2 AND attempt = $3
+                        AND started_at = $4 AND outcome = $5)",
+    )
+    .bind(settle.event_id)
+    .bind(&*settle.handler)
+    .bind(i32::try_from(settle.attempt).unwrap_or(i32::MAX))
+    .bind(time::Instant(settle.started_at))
+    .bind(outcome.as_str())
+    .fetch_one(db)
+    .await
 }
 
 /// Which claims still hold.

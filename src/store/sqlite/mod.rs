@@ -6,6 +6,7 @@ mod code;
 mod connect;
 mod effects;
 mod ingest;
+mod outbox;
 mod people;
 mod purge;
 mod read;
@@ -27,12 +28,14 @@ use tokio_util::sync::CancellationToken;
 
 use self::writer::{Job, Message};
 use super::{
-    Accepted, Admin, Applied, AttemptLimit, ClaimRequest, Discarded, Effect, EventDetail, EventFilter, Handoff,
-    InTransaction, Inbox, Lease, Native, NewStep, Options, Page, Prepared, PurgePolicy, Purged, Queue, Received,
-    Reprocess, ReprocessScope, Reprocessed, SealedSecret, Stats, Step, Store, StoreError, StoreFuture, Swept, Who,
+    Accepted, Admin, Applied, AttemptLimit, Backlog, ClaimRequest, Discarded, Effect, EventDetail, EventFilter,
+    Handoff, InTransaction, Inbox, Lease, Native, NewStep, Options, Outbox, Page, Prepared, PurgePolicy, Purged, Queue,
+    Received, Relayed, Reprocess, ReprocessScope, Reprocessed, SealedSecret, Settled, Stats, Step, Store, StoreError,
+    StoreFuture, Swept, TopicRoutes, Who,
     batch::{HandoffSlot, Pending, validate},
     budget::Budget,
     cache::Cached,
+    outbox::Order,
     retention::Cursors,
     task::Task,
 };
@@ -48,6 +51,7 @@ pub(super) struct SqliteStore {
     handoff: HandoffSlot,
     budget: Arc<Budget>,
     settles: Arc<Semaphore>,
+    order: Arc<Order>,
     stats: Cached<Stats>,
     purge: Cursors,
 }
@@ -78,6 +82,7 @@ impl SqliteStore {
             handoff,
             budget: Budget::new(options.queue_events, options.queue_bytes),
             settles: Arc::new(Semaphore::new(options.queue_settles)),
+            order: Arc::default(),
             stats: Cached::default(),
             purge: Cursors::default(),
         }))
@@ -160,6 +165,10 @@ impl Queue for SqliteStore {
         })
     }
 
+    fn settle_each(&self, settles: Vec<Settle>) -> StoreFuture<'_, Vec<Settled>> {
+        self.on_writer(move |db| settle::each(db, &settles))
+    }
+
     fn flush(&self) -> StoreFuture<'_, ()> {
         let (reply, answer) = oneshot::channel();
         let sent = self.writer.send(Message::Flush(reply));
@@ -201,6 +210,23 @@ impl Queue for SqliteStore {
                 }
             }
         })
+    }
+}
+
+impl Outbox for SqliteStore {
+    fn relay(&self, routes: Arc<TopicRoutes>) -> StoreFuture<'_, Relayed> {
+        Box::pin(async move {
+            if !outbox::is_waiting(&self.read).await? {
+                return Ok(Relayed::default());
+            }
+            let (job, answer) = outbox::relay(routes, Arc::clone(&self.order), Arc::clone(&self.handoff));
+            self.writer.send(Message::Job(job)).map_err(|_| StoreError::Closed)?;
+            answer.await.unwrap_or(Err(StoreError::Closed))
+        })
+    }
+
+    fn backlog(&self) -> StoreFuture<'_, Backlog> {
+        Box::pin(outbox::backlog(&self.read))
     }
 }
 

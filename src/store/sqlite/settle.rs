@@ -2,7 +2,10 @@
 
 use rusqlite::{Connection, params};
 
-use super::connect::{micros, now};
+use super::{
+    super::Settled,
+    connect::{micros, now},
+};
 use crate::domain::{AttemptOutcome, Outcome, Settle};
 
 /// Writes each settle whose token is that of the present claim; gives the number of the others.
@@ -14,6 +17,44 @@ pub(super) fn settle<'a>(db: &Connection, settles: impl Iterator<Item = &'a Sett
         }
     }
     Ok(stale)
+}
+
+/// Writes settles and says of each what became of it.
+pub(super) fn each(db: &Connection, settles: &[Settle]) -> rusqlite::Result<Vec<Settled>> {
+    let mut answers = Vec::with_capacity(settles.len());
+    for settle in settles {
+        let answer = if write(db, settle)? {
+            Settled::Written
+        } else if is_written(db, settle)? {
+            Settled::Repeated
+        } else {
+            Settled::Stale
+        };
+        answers.push(answer);
+    }
+    Ok(answers)
+}
+
+/// Whether the history has this very attempt with this outcome. Its start tells it from one of the same number in
+/// another life of the delivery.
+fn is_written(db: &Connection, settle: &Settle) -> rusqlite::Result<bool> {
+    let Some(outcome) = settle.outcome.recorded() else {
+        return Ok(false);
+    };
+    db.prepare_cached(
+        "SELECT EXISTS (SELECT 1 FROM attempts WHERE event_id = ?1 AND handler = ?2 AND attempt = ?3
+                        AND started_at = ?4 AND outcome = ?5)",
+    )?
+    .query_row(
+        params![
+            settle.event_id,
+            &*settle.handler,
+            settle.attempt,
+            settle.started_at.as_microsecond(),
+            outcome.as_str()
+        ],
+        |row| row.get(0),
+    )
 }
 
 /// Takes the delivery off the work list, if the claim still holds.

@@ -196,6 +196,10 @@ impl Queue for Fake {
         async move { self.settle_now(settle) }.boxed()
     }
 
+    fn settle_each(&self, _: Vec<Settle>) -> StoreFuture<'_, Vec<Settled>> {
+        unimplemented!("the worker does not wait for a settle")
+    }
+
     fn flush(&self) -> StoreFuture<'_, ()> {
         self.flushes.fetch_add(1, SeqCst);
         async move { self.here() }.boxed()
@@ -286,6 +290,16 @@ impl Native for Fake {
     }
 
     fn transact(&self, _: InTransaction, _: Duration) -> StoreFuture<'_, ()> {
+        unimplemented!()
+    }
+}
+
+impl Outbox for Fake {
+    fn relay(&self, _: Arc<TopicRoutes>) -> StoreFuture<'_, Relayed> {
+        unimplemented!()
+    }
+
+    fn backlog(&self) -> StoreFuture<'_, Backlog> {
         unimplemented!()
     }
 }

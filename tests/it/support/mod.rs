@@ -13,7 +13,7 @@ use std::{future::Future, panic::AssertUnwindSafe, time::Duration};
 
 use futures_util::FutureExt as _;
 
-pub use client::{raw_exchange, stripe_body};
+pub use client::{Reply, raw_exchange, stripe_body};
 pub use load::Load;
 pub use process::{Signal, resident_kib};
 pub use server::{Server, Setup, cerca};
