@@ -227,8 +227,9 @@ fn guarded(term: Term<&str>) -> Term<&str> {
     }
 }
 
-fn boxed(term: Box<Term<&str>>) -> Box<Term<&str>> {
-    Box::new(guarded(*term))
+fn boxed(mut term: Box<Term<&str>>) -> Box<Term<&str>> {
+    *term = guarded(std::mem::take(&mut *term));
+    term
 }
 
 fn pattern(names: Pattern<&str>) -> Pattern<&str> {
