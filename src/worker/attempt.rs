@@ -60,7 +60,7 @@ pub(super) async fn attempt(
                 Action::Outside(handler) => outside(handler.as_ref(), &outgoing, limit).await,
                 Action::InStore(action) => in_store(&shared, action, &outgoing, started_at, limit).await,
                 // Never in a lane.
-                Action::Pull => Verdict::Unknown,
+                Action::Pull => Verdict::Unsaid,
             },
             Ok(Shaped::Filtered(detail)) => Verdict::Filtered(detail),
             Err(failure) => Verdict::Failed(failure),
