@@ -1,7 +1,9 @@
 //! The composition root: builds every part from the configuration and alone knows them all. One token stops everything,
 //! in the order in which nothing is lost: no new requests, then no requests, then no work, then no store.
 
+mod confirm;
 mod keys;
+mod library;
 mod overrides;
 mod plan;
 mod secrets;
@@ -26,6 +28,7 @@ use crate::{
     worker::{self, Worker},
 };
 
+pub use library::{Cerca, attach, set_up};
 pub use plan::{DEFAULT_HANDLER, FIRST_PROVIDER, Plan, plan, registry};
 pub(crate) use plan::{provider_problem, provider_warnings};
 pub use statements::{Findings, look};
@@ -33,6 +36,7 @@ pub use statements::{Findings, look};
 /// Which parts run in this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Role {
+    /// Everything.
     #[default]
     All,
     /// Takes webhooks in and stores them; another process runs the handlers.
@@ -49,11 +53,13 @@ pub struct Start {
     pub migrate: bool,
 }
 
-/// Everything, while it runs.
+/// Everything, while it runs. [`Running::stop`] ends it.
 pub struct Running {
     /// Where webhooks come in; `None` for [`Role::Worker`].
     pub public: Option<SocketAddr>,
+    /// Where the JSON API and the metrics are.
     pub admin: SocketAddr,
+    #[doc(hidden)]
     pub store: Arc<dyn Store>,
     stop: CancellationToken,
     deadline: Duration,
@@ -88,6 +94,9 @@ pub async fn start(
         .await
         .with_context(|| format!("cannot open the store {shown}"))?;
 
+    if start.migrate {
+        set_up(&*store, &config.handlers).await?;
+    }
     statements::refuse(config, &*store, &plan.routes).await?;
     let handlers = plan.routes.iter().map(|route| Arc::clone(&route.name)).collect();
     let pulls = Arc::new(http::Pulls::new(plan::pulled(&plan.routes)));
@@ -108,6 +117,7 @@ pub async fn start(
     let providers = Arc::new(http::Providers::new(plan.providers));
     if start.role != Role::Worker {
         tokio::spawn(keys::refresh(Arc::clone(&providers), stop.clone()));
+        tokio::spawn(confirm::confirm(Arc::clone(&providers), stop.clone()));
     }
     let remake = secrets::remakes(plan.registry, plan.waiting);
     let secrets = http::Secrets::new(
@@ -178,6 +188,15 @@ impl Running {
     #[must_use]
     pub fn stopper(&self) -> CancellationToken {
         self.stop.clone()
+    }
+
+    /// Stops accepting, finishes what is in flight, and releases the rest, within `[server] shutdown_timeout`.
+    ///
+    /// # Errors
+    /// Those of [`Running::stopped`].
+    pub async fn stop(self) -> anyhow::Result<()> {
+        self.stop.cancel();
+        self.stopped().await
     }
 
     /// Resolves when everything has stopped, because it was told to or because a server failed.

@@ -79,7 +79,7 @@ CREATE TABLE audit (
     id         bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     at         timestamptz NOT NULL DEFAULT now(),
     actor      text NOT NULL,
-    action     text NOT NULL CHECK (action IN ('reprocess', 'discard')),
+    action     text NOT NULL CHECK (length(action) > 0),
     target     text NOT NULL,
     reason     text,
     deliveries bigint NOT NULL

@@ -70,7 +70,7 @@ CREATE TABLE audit (
     id         INTEGER PRIMARY KEY,
     at         INTEGER NOT NULL,
     actor      TEXT NOT NULL,
-    action     TEXT NOT NULL CHECK (action IN ('reprocess', 'discard')),
+    action     TEXT NOT NULL CHECK (length(action) > 0),
     target     TEXT NOT NULL,
     reason     TEXT,
     deliveries INTEGER NOT NULL

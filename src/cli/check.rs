@@ -13,14 +13,13 @@ use super::{
 };
 use crate::{
     app::{self, Plan},
-    config::{Config, ConfigError, Environment, Problem, Secrets},
+    config::{Config, ConfigError, Problem, Secrets},
     handlers::Action,
 };
 
 pub(super) async fn run(context: &Context) -> anyhow::Result<ExitCode> {
     let out = context.out;
-    let path = context.global.config.as_deref();
-    let checked = Config::load(path, &Environment::of_process(), Secrets::Fetch).and_then(|config| {
+    let checked = context.load(Secrets::Fetch).and_then(|config| {
         let plan = app::plan(&config, context.global.adapters.as_deref())?;
         Ok((config, plan))
     });
@@ -82,7 +81,7 @@ fn as_json(context: &Context, config: &Config, plan: &Plan) -> anyhow::Result<Ex
         }))?;
     }
     for handler in &config.handlers {
-        let kind = format!("{:?}", handler.kind).to_lowercase();
+        let kind = handler.kind.as_str();
         context.out.object(&json!({
             "kind": "handler", "name": handler.name, "handler_kind": kind, "events": handler.events,
         }))?;
@@ -120,8 +119,8 @@ fn as_text(context: &Context, config: &Config, plan: &Plan) -> anyhow::Result<Ex
     } else {
         let mut handlers = table(&["HANDLER", "KIND", "EVENTS"]);
         for handler in &config.handlers {
-            let kind = format!("{:?}", handler.kind).to_lowercase();
-            handlers.add_row([&handler.name, &kind, &handler.events.join("  ")]);
+            let kind = handler.kind.as_str();
+            handlers.add_row([&handler.name, kind, &handler.events.join("  ")]);
         }
         out.table(&handlers)?;
     }

@@ -8,34 +8,43 @@ use secrecy::ExposeSecret as _;
 use super::{Global, output::Out};
 use crate::{
     adapters::Registry,
-    config::{Config, Environment, Secrets},
+    config::{Config, ConfigError, Environment, Secrets},
+    handlers::Native,
     store::{self, Store},
 };
 
 pub(super) struct Context {
     pub(super) global: Global,
     pub(super) out: Out,
+    /// Handlers of the program that this command line is a part of.
+    natives: Vec<Native>,
 }
 
 impl Context {
-    pub(super) fn new(global: Global) -> Self {
+    pub(super) fn new(global: Global, natives: Vec<Native>) -> Self {
         let out = Out::new(global.json);
-        Self { global, out }
+        Self { global, out, natives }
     }
 
     /// For what looks at the store: the secrets of senders and handlers need not be at hand.
     pub(super) fn config(&self) -> anyhow::Result<Config> {
-        self.load(Secrets::Leave)
+        Ok(self.load(Secrets::Leave)?)
     }
 
     /// For what verifies, signs, or runs handlers.
     pub(super) fn config_with_secrets(&self) -> anyhow::Result<Config> {
-        self.load(Secrets::Fetch)
+        Ok(self.load(Secrets::Fetch)?)
     }
 
-    fn load(&self, secrets: Secrets) -> anyhow::Result<Config> {
+    /// The configuration with the program's own handlers in it.
+    ///
+    /// # Errors
+    /// Every mistake that was found.
+    pub(super) fn load(&self, secrets: Secrets) -> Result<Config, ConfigError> {
         let path = self.global.config.as_deref();
-        Ok(Config::load(path, &Environment::of_process(), secrets)?)
+        let mut config = Config::load(path, &Environment::of_process(), secrets)?;
+        crate::app::attach(&mut config, &self.natives)?;
+        Ok(config)
     }
 
     pub(super) fn registry(&self) -> anyhow::Result<Registry> {

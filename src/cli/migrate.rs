@@ -16,7 +16,9 @@ pub(super) async fn run(context: &Context) -> anyhow::Result<ExitCode> {
     let store = store::open(config.store.url.expose_secret(), store::Options::default())
         .await
         .with_context(|| format!("cannot migrate {shown}"))?;
+    let done = app::set_up(&*store, &config.handlers).await;
     store.close().await;
+    done?;
     if context.out.json {
         context
             .out

@@ -11,6 +11,7 @@ mod migrate;
 mod output;
 mod providers;
 mod purge;
+mod sealed;
 mod secrets;
 mod send;
 mod sender;
@@ -24,6 +25,8 @@ use std::{io, path::PathBuf, process::ExitCode};
 use clap::{Args, Parser, Subcommand};
 
 use context::Context;
+
+use crate::handlers::Native;
 
 /// The fence between webhook providers and business code: verifies each event, stores it before it says 200, and runs
 /// the handlers until each event has had its effect once.
@@ -84,6 +87,11 @@ enum Command {
 
 /// Runs the command line of this process.
 pub fn main() -> ExitCode {
+    main_with(Vec::new())
+}
+
+/// The same, for a program with handlers of its own.
+pub fn main_with(natives: Vec<Native>) -> ExitCode {
     let cli = Cli::parse();
     let json = cli.global.json;
     // Clients of TLS ask for the process's choice; a second choice would be refused, which is fine.
@@ -92,7 +100,7 @@ pub fn main() -> ExitCode {
         Ok(runtime) => runtime,
         Err(error) => return failure(&error.into(), json),
     };
-    let result = runtime.block_on(Box::pin(run(cli)));
+    let result = runtime.block_on(Box::pin(run(cli, natives)));
     // A tail or a sweep may still be running; the store is closed already.
     runtime.shutdown_background();
     match result {
@@ -102,8 +110,8 @@ pub fn main() -> ExitCode {
     }
 }
 
-async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
-    let context = Context::new(cli.global);
+async fn run(cli: Cli, natives: Vec<Native>) -> anyhow::Result<ExitCode> {
+    let context = Context::new(cli.global, natives);
     match cli.command {
         Command::Serve(command) => command.run(&context).await,
         Command::Demo(command) => command.run(&context).await,
@@ -113,7 +121,7 @@ async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Providers(command) => command.run(&context).await,
         Command::Trigger(command) => command.run(&context).await,
         Command::Send(command) => command.run(&context).await,
-        Command::Verify(command) => command.run(&context),
+        Command::Verify(command) => command.run(&context).await,
         Command::Events(command) => command.run(&context).await,
         Command::Stats => stats::run(&context).await,
         Command::Purge(command) => command.run(&context).await,

@@ -91,7 +91,7 @@ fn on_unknown(spec: &HandlerSpec) -> Result<OnUnknown, String> {
         (None, Some(_)) => Ok(OnUnknown::Probe),
         (Some(_), Some(_)) => Err("`on_unknown` is for handlers without `probe`, which decides instead".into()),
         (Some(_), None) if matches!(spec.kind, Kind::Sql | Kind::Pull | Kind::Log) => {
-            Err(format!("`on_unknown` has no use for kind = \"{}\"", name(spec.kind)))
+            Err(format!("`on_unknown` has no use for kind = \"{}\"", spec.kind.as_str()))
         }
         (Some(OnUnknownSpec::Retry), None) => Ok(OnUnknown::Retry),
         (Some(OnUnknownSpec::Hold), None) => Ok(OnUnknown::Hold),
@@ -145,6 +145,10 @@ fn action(
         Kind::Log => Action::Outside(Arc::new(LogHandler::stdout())),
         Kind::Pull => Action::Pull,
         Kind::Http => http(spec, context, on_unknown, breakers)?,
+        Kind::Native => Action::Native(spec.native.clone().ok_or(
+            "`kind`: this program has no native handler of that name; it is one that a Rust program with Cerca as a \
+             library registers",
+        )?),
         Kind::Exec => {
             if spec.command.first().is_none_or(String::is_empty) {
                 return Err("`command` is required: a list of the program and its arguments".into());
@@ -190,7 +194,7 @@ fn check(spec: &HandlerSpec) -> Result<(), String> {
     if spec.format.is_some() && matches!(spec.kind, Kind::Sql | Kind::Exec | Kind::Pull | Kind::Log) {
         return Err(format!(
             "`format` is for kinds that send the payload somewhere, and this is kind = \"{}\"",
-            name(spec.kind)
+            spec.kind.as_str()
         ));
     }
     if spec.kind == Kind::Pull && (spec.when.is_some() || spec.transform.is_some()) {
@@ -215,19 +219,9 @@ fn check(spec: &HandlerSpec) -> Result<(), String> {
         None => Ok(()),
         Some((key, kind, _)) => Err(format!(
             "`{key}` belongs to kind = \"{}\", and this is kind = \"{}\"",
-            name(kind),
-            name(spec.kind)
+            kind.as_str(),
+            spec.kind.as_str()
         )),
-    }
-}
-
-fn name(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Http => "http",
-        Kind::Sql => "sql",
-        Kind::Exec => "exec",
-        Kind::Pull => "pull",
-        Kind::Log => "log",
     }
 }
 
@@ -326,6 +320,7 @@ mod tests {
                 "kind = \"sql\"\nstatement = \"select 1\"\ndatabase = \"mysql://x\"",
                 "`database`",
             ),
+            ("kind = \"native\"", "`kind`: this program has no native handler"),
             ("kind = \"log\"\nconcurrency = 0", "`concurrency`"),
             ("kind = \"log\"\ntimeout = \"0s\"", "`timeout`"),
             ("kind = \"log\"\nretry = { attempts = 0 }", "`retry.attempts`"),

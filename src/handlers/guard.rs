@@ -119,20 +119,19 @@ fn is_public(address: IpAddr) -> bool {
 
 fn is_public_v4(address: Ipv4Addr) -> bool {
     let [a, b, c, _] = address.octets();
-    let is_special = match (a, b, c) {
+    // 100.64.0.0/10 is shared between a carrier and its customers.
+    !matches!(
+        (a, b, c),
         (0 | 10 | 127 | 224..=255, ..)
-        | (169, 254, _)
-        | (172, 16..=31, _)
-        | (192, 168, _)
-        | (192, 0, 0 | 2)
-        | (198, 18..=19, _)
-        | (198, 51, 100)
-        | (203, 0, 113) => true,
-        // Shared between a carrier and its customers.
-        (100, 64..=127, _) => true,
-        _ => false,
-    };
-    !is_special
+            | (100, 64..=127, _)
+            | (169, 254, _)
+            | (172, 16..=31, _)
+            | (192, 168, _)
+            | (192, 0, 0 | 2)
+            | (198, 18..=19, _)
+            | (198, 51, 100)
+            | (203, 0, 113)
+    )
 }
 
 fn is_public_v6(address: Ipv6Addr) -> bool {

@@ -1,9 +1,10 @@
 //! Where events go: one file per kind. A handler never sees the store; it says how the attempt went, and the worker
-//! settles it. A sql handler in the store's own database is the exception: it gives a statement, which the store runs in
-//! the settle's transaction.
+//! settles it. Sql and native handlers are the exception: they may give a statement or code, which the store runs in the
+//! settle's transaction.
 
 mod breaker;
 mod build;
+mod call;
 mod envelope;
 mod exec;
 mod guard;
@@ -11,6 +12,7 @@ mod http;
 mod http_client;
 mod jq;
 mod log;
+mod native;
 mod normalized;
 mod outgoing;
 mod params;
@@ -30,7 +32,9 @@ use crate::{
 };
 
 pub use build::{Context, HandlerError, build};
+pub use call::Call;
 pub use log::LogHandler;
+pub use native::{Done, Native, NativeAction, NativeHandler};
 pub use normalized::Normalizers;
 pub use outgoing::{Outgoing, SentMark};
 pub use params::FormFields;
@@ -94,11 +98,25 @@ pub enum Failure {
     NotNow { after: Duration, error: String },
 }
 
+impl Failure {
+    /// Another try may help. For `map_err`.
+    pub fn retry(error: impl std::fmt::Display) -> Self {
+        Self::Retry(error.to_string())
+    }
+
+    /// Another try cannot help. For `map_err`.
+    pub fn give_up(error: impl std::fmt::Display) -> Self {
+        Self::GiveUp(error.to_string())
+    }
+}
+
 /// What a configured handler does.
 pub enum Action {
     Outside(Arc<dyn Handler>),
     /// A statement in the store's own database.
     InStore(SqlAction),
+    /// Code of the program that Cerca is a part of.
+    Native(NativeAction),
     /// Nothing: consumers take the deliveries themselves, through the API.
     Pull,
 }

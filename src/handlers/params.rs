@@ -118,11 +118,9 @@ impl Params {
 
     /// The JSON to read: the body, or the form field that carries it.
     fn json<'a>(&self, outgoing: &'a Outgoing<'_>) -> Cow<'a, [u8]> {
-        let event = &outgoing.claim.event;
-        let is_form = outgoing.content_type.is_some_and(|text| form::is_form(text.as_bytes()));
-        let field = self.form_fields.get(&*event.provider).filter(|_| is_form);
+        let field = self.form_fields.get(&*outgoing.claim.event.provider);
         field
-            .and_then(|field| form::first(&outgoing.body, field))
+            .and_then(|field| form::field(outgoing.content_type?.as_bytes(), &outgoing.body, field))
             .unwrap_or(Cow::Borrowed(&outgoing.body))
     }
 }

@@ -128,11 +128,9 @@ impl Shape {
 impl Filters {
     fn run(&self, claim: &Claim) -> Result<Given, String> {
         let event = &claim.event;
-        let field = self.form_fields.get(&*event.provider).filter(|_| {
-            let content_type = event.content_type.as_deref();
-            content_type.is_some_and(|text| form::is_form(text.as_bytes()))
-        });
-        let text = field.and_then(|field| form::first(&event.payload, field));
+        let field = self.form_fields.get(&*event.provider);
+        let text =
+            field.and_then(|field| form::field(event.content_type.as_deref()?.as_bytes(), &event.payload, field));
         let text = text.as_deref().unwrap_or(&event.payload);
         let payload = jq::read(text).map_err(|error| format!("the body is not JSON: {error}"))?;
         let variables = vec![about(event)?, self.normalized(claim)?];

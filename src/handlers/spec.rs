@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::Format;
+use super::{Format, NativeAction};
 
 /// One configured handler. Which of the optional keys belong to which kind is checked by `build`.
 #[derive(Debug, Clone, Deserialize)]
@@ -56,6 +56,40 @@ pub struct HandlerSpec {
     /// `exec`: program and arguments; no shell.
     #[serde(default)]
     pub command: Vec<String>,
+
+    /// `native`: the code, which the program gives.
+    #[serde(skip)]
+    pub native: Option<NativeAction>,
+}
+
+impl HandlerSpec {
+    /// A handler about which nothing else is said.
+    #[must_use]
+    pub fn new(name: &str, kind: Kind, events: Vec<String>) -> Self {
+        Self {
+            name: name.to_owned(),
+            events,
+            kind,
+            retry: RetrySpec::default(),
+            concurrency: default_concurrency(),
+            timeout: default_timeout(),
+            url: None,
+            secret: None,
+            statement: None,
+            params: Vec::new(),
+            database: None,
+            command: Vec::new(),
+            when: None,
+            transform: None,
+            format: None,
+            allow_private: None,
+            ca_file: None,
+            breaker: None,
+            probe: None,
+            on_unknown: None,
+            native: None,
+        }
+    }
 }
 
 /// The kinds of handler.
@@ -65,8 +99,24 @@ pub enum Kind {
     Http,
     Sql,
     Exec,
+    Native,
     Pull,
     Log,
+}
+
+impl Kind {
+    /// As the configuration says it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Http => "http",
+            Self::Sql => "sql",
+            Self::Exec => "exec",
+            Self::Native => "native",
+            Self::Pull => "pull",
+            Self::Log => "log",
+        }
+    }
 }
 
 /// `retry = { attempts = 15, base = "2s", cap = "1h" }`

@@ -105,7 +105,17 @@ pub(super) async fn reprocess_one(request: HttpRequest, mut body: web::Payload, 
         provider,
         provider_event_id,
     };
-    let done = reprocess(&state, scope, asked.handlers, false, asked.reason).await?;
+    let what = Reprocess {
+        filter: scope,
+        handlers: known_handlers(&state, asked.handlers)?,
+        dry_run: false,
+        forget_steps: asked.forget_steps,
+    };
+    let done = state
+        .store
+        .reprocess(what, by_api(asked.reason))
+        .await
+        .map_err(failed)?;
     if done.events == 0 {
         return Err(no_event());
     }
@@ -121,35 +131,29 @@ pub(super) async fn reprocess_many(request: HttpRequest, mut body: web::Payload,
             "name at least one of provider, type, status, handler, since, until, q",
         ));
     }
-    let scope = ReprocessScope::Filter(filter);
-    let done = reprocess(&state, scope, asked.handlers, asked.dry_run, asked.reason).await?;
+    let what = Reprocess {
+        filter: ReprocessScope::Filter(filter),
+        handlers: known_handlers(&state, asked.handlers)?,
+        dry_run: asked.dry_run,
+        forget_steps: asked.forget_steps,
+    };
+    let done = state
+        .store
+        .reprocess(what, by_api(asked.reason))
+        .await
+        .map_err(failed)?;
     Ok(reprocessed(done, asked.dry_run))
 }
 
-async fn reprocess(
-    state: &State,
-    filter: ReprocessScope,
-    handlers: Option<Vec<String>>,
-    dry_run: bool,
-    reason: Option<String>,
-) -> Result<Reprocessed, Problem> {
-    let handlers = handlers.map(|names| known_handlers(state, names)).transpose()?;
-    let what = Reprocess {
-        filter,
-        handlers,
-        dry_run,
-    };
-    state.store.reprocess(what, by_api(reason)).await.map_err(failed)
-}
-
 /// A delivery to a handler that is not configured would wait for ever.
-fn known_handlers(state: &State, names: Vec<String>) -> Result<Vec<Arc<str>>, Problem> {
+fn known_handlers(state: &State, names: Option<Vec<String>>) -> Result<Option<Vec<Arc<str>>>, Problem> {
+    let Some(names) = names else { return Ok(None) };
     if names.is_empty() {
         return Err(Problem::bad_request(
             "`handlers` is empty; leave it out to take the event's own",
         ));
     }
-    names
+    let known: Result<Vec<Arc<str>>, Problem> = names
         .iter()
         .map(|name| {
             let known = state.handlers.iter().find(|handler| ***handler == **name);
@@ -158,7 +162,8 @@ fn known_handlers(state: &State, names: Vec<String>) -> Result<Vec<Arc<str>>, Pr
                 Problem::bad_request(format!("no handler is called `{name}`"))
             })
         })
-        .collect()
+        .collect();
+    known.map(Some)
 }
 
 fn reprocessed(done: Reprocessed, dry_run: bool) -> HttpResponse {

@@ -2,12 +2,13 @@
 
 use jiff::Timestamp;
 use serde::Serialize;
+use serde_json::value::RawValue;
 
 use crate::{
     adapters::Normalize,
     domain::{Attempt, Delivery},
     ingest::{Normalized, Original},
-    store::{EventDetail, EventRow, HandlerStats, Page, Received, Stats},
+    store::{EventDetail, EventRow, HandlerStats, Page, Received, Stats, Step},
 };
 
 /// An event. Lists leave `attempts` out.
@@ -35,6 +36,9 @@ pub struct EventJson<'a> {
     pub filtered: &'a [String],
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attempts: Option<Vec<AttemptJson<'a>>>,
+    /// What native handlers have recorded, in that order; absent where there is nothing.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub steps: Vec<StepJson<'a>>,
     /// What the event says in common words; `null` where its adapter has none, absent from lists.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub normalized: Option<Option<Normalized>>,
@@ -59,6 +63,30 @@ pub struct AttemptJson<'a> {
     pub detail: Option<&'a str>,
 }
 
+/// A step that a native handler has done.
+#[derive(Debug, Serialize)]
+pub struct StepJson<'a> {
+    pub handler: &'a str,
+    pub step: &'a str,
+    /// Number of the attempt that did it.
+    pub attempt: u32,
+    pub recorded_at: Timestamp,
+    /// As it was recorded.
+    pub result: Option<&'a RawValue>,
+}
+
+impl<'a> From<&'a Step> for StepJson<'a> {
+    fn from(step: &'a Step) -> Self {
+        Self {
+            handler: &step.handler,
+            step: &step.name,
+            attempt: step.attempt,
+            recorded_at: step.recorded_at,
+            result: serde_json::from_str(&step.result).ok(),
+        }
+    }
+}
+
 impl<'a> EventJson<'a> {
     /// An event as lists show it. `adapter` is that of its provider.
     #[must_use]
@@ -81,6 +109,7 @@ impl<'a> EventJson<'a> {
             deliveries: event.deliveries.iter().map(DeliveryJson::from).collect(),
             filtered: &event.filtered,
             attempts: None,
+            steps: Vec::new(),
             normalized: None,
         }
     }
@@ -91,6 +120,7 @@ impl<'a> EventJson<'a> {
         Self {
             normalized: Some(normalized),
             attempts: Some(detail.attempts.iter().map(AttemptJson::from).collect()),
+            steps: detail.steps.iter().map(StepJson::from).collect(),
             ..Self::row(&detail.event, adapter)
         }
     }
@@ -260,6 +290,13 @@ mod tests {
                 outcome: AttemptOutcome::Done,
                 detail: None,
             }],
+            steps: vec![Step {
+                handler: "ledger".into(),
+                name: "charge".into(),
+                attempt: 1,
+                recorded_at: time,
+                result: r#"{"id":1.50}"#.into(),
+            }],
         };
         let expected = format!(
             concat!(
@@ -269,7 +306,8 @@ mod tests {
                 r#""body_sha256":"{}","conflicts":0,"#,
                 r#""deliveries":[{{"handler":"ledger","state":"done","attempts":1,"run_at":null,"last_error":null}}],"#,
                 r#""attempts":[{{"handler":"ledger","attempt":1,"started_at":"2026-01-02T03:04:05Z","duration_ms":3,"#,
-                r#""outcome":"done","detail":null}}],"normalized":null}}"#
+                r#""outcome":"done","detail":null}}],"steps":[{{"handler":"ledger","step":"charge","attempt":1,"#,
+                r#""recorded_at":"2026-01-02T03:04:05Z","result":{{"id":1.50}}}}],"normalized":null}}"#
             ),
             "ab".repeat(32)
         );

@@ -145,6 +145,7 @@ pub(super) fn event_path(path: &str) -> Result<(String, String), Problem> {
 pub(super) struct ReprocessOne {
     pub handlers: Option<Vec<String>>,
     pub reason: Option<String>,
+    pub forget_steps: bool,
 }
 
 /// The body of `POST /events/{provider}/{id}/discard`; may be absent.
@@ -169,6 +170,7 @@ pub(super) struct ReprocessMany {
     pub handlers: Option<Vec<String>>,
     pub reason: Option<String>,
     pub dry_run: bool,
+    pub forget_steps: bool,
 }
 
 impl ReprocessMany {

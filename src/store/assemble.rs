@@ -83,6 +83,7 @@ fn one(head: Head, mut deliveries: Vec<Delivery>, attempts: Vec<Attempt>, confli
             filtered,
         },
         attempts,
+        steps: Vec::new(),
     }
 }
 

@@ -1,5 +1,5 @@
-//! The seam to the database: three traits because there are three readers. `http::receive` sees [`Inbox`], the worker
-//! sees [`Queue`], people and the clock see [`Admin`]. Methods are the verbs of the flow and one transaction each; no
+//! The seam to the database: a trait for each reader. `http::receive` sees [`Inbox`], the worker sees [`Queue`], people
+//! and the clock see [`Admin`], native handlers see [`Native`]. Methods are the verbs of the flow and one transaction each; no
 //! connection, transaction or SQL type leaves this module, so the two engines may differ inside.
 //!
 //! No database call runs in a future that a client can drop: callers send a message to a task (PostgreSQL) or a thread
@@ -10,6 +10,7 @@ mod batch;
 mod budget;
 mod cache;
 mod filter;
+mod native;
 mod options;
 mod outbox;
 mod postgres;
@@ -17,6 +18,7 @@ mod retention;
 mod sqlite;
 mod statement;
 mod task;
+mod transaction;
 mod types;
 
 use std::{sync::Arc, time::Duration};
@@ -25,7 +27,9 @@ use futures_util::future::BoxFuture;
 
 use crate::domain::{Claim, NewEvent, Settle};
 
+pub use native::{InTransaction, Native, NewStep, Step, Work};
 pub use options::{Options, open};
+pub use transaction::{FromSql, Row, SqlError, Transaction};
 pub use types::{
     Accepted, Applied, AttemptLimit, Backlog, ClaimRequest, Discarded, Effect, EventDetail, EventFilter, EventRow,
     HandlerStats, Lease, Page, Prepared, PurgePolicy, Purged, Received, Relayed, Reprocess, ReprocessScope,
@@ -35,7 +39,7 @@ pub use types::{
 pub type StoreFuture<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
 
 /// Everything that a database does for Cerca.
-pub trait Store: Inbox + Queue + Outbox + Admin {}
+pub trait Store: Inbox + Queue + Outbox + Admin + Native {}
 
 /// Takes events in.
 pub trait Inbox: Send + Sync {
@@ -91,7 +95,7 @@ pub trait Queue: Send + Sync {
     /// Resolves when every settle queued before this call is written.
     fn flush(&self) -> StoreFuture<'_, ()>;
 
-    /// Runs a statement and settles its delivery as done in one transaction, fenced by the claim's token (exactly once).
+    /// Runs an effect and settles its delivery as done in one transaction, fenced by the claim's token (exactly once).
     /// Effects of one handler wait for each other, and for no others (PostgreSQL). The answer always comes, and once it is
     /// there nothing of the effect runs any more. Dropping the future ends a statement that runs and forgets one that waits.
     fn apply(&self, effect: Effect) -> StoreFuture<'_, Applied>;
@@ -154,7 +158,7 @@ pub trait Admin: Send + Sync {
     fn secrets(&self) -> StoreFuture<'_, Vec<SealedSecret>>;
 
     /// Keeps a provider's secret where it has none, or with `None` removes the one that it has. Answers after the
-    /// commit; `false`: there was one already, or none to remove, and nothing changed. `source` says who did it.
+    /// commit; `false`: there was one already, or none to remove, and nothing changed. `source` says who did it, in the audit too.
     fn set_secret<'a>(&'a self, provider: &'a str, sealed: Option<Vec<u8>>, source: &'a str) -> StoreFuture<'a, bool>;
 
     /// Whether the database can be written now.

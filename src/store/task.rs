@@ -10,6 +10,7 @@ pub(super) const UNROUTED_MARK: &str = "*";
 pub(super) struct Task {
     pub(super) handlers: Option<Vec<String>>,
     pub(super) dry_run: bool,
+    pub(super) forget_steps: bool,
     pub(super) actor: String,
     pub(super) reason: Option<String>,
     pub(super) target: String,
@@ -23,6 +24,7 @@ impl Task {
                 .as_ref()
                 .map(|names| names.iter().map(|name| name.to_string()).collect()),
             dry_run: what.dry_run,
+            forget_steps: what.forget_steps,
             actor: who.actor.clone(),
             reason: who.reason.clone(),
             target: match &what.filter {

@@ -4,6 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 
+use super::{Step, Work};
 use crate::domain::{Attempt, Claim, Delivery, EventStatus};
 
 /// What went wrong, as far as a caller branches on it.
@@ -64,7 +65,7 @@ pub struct Swept {
     pub dead: u64,
 }
 
-/// A value bound to a statement of a sql handler.
+/// A value that a statement takes or gives.
 #[derive(Debug, Clone, PartialEq)]
 pub enum SqlValue {
     Null,
@@ -76,14 +77,13 @@ pub enum SqlValue {
     Bytes(bytes::Bytes),
 }
 
-/// A statement to run in the transaction that settles its delivery.
+/// What is to be done in the transaction that settles a delivery.
 #[derive(Debug, Clone)]
 pub struct Effect {
     pub claim: Claim,
-    pub statement: Arc<str>,
-    pub params: Vec<SqlValue>,
+    pub work: Work,
     pub started_at: Timestamp,
-    /// How long the statement may run; the store ends it and says so. SQLite takes less where this is more than 5 s.
+    /// How long it may run; the store ends it and says so. SQLite takes less where this is more than 5 s.
     pub limit: Duration,
 }
 
@@ -104,7 +104,7 @@ pub enum Applied {
     Done,
     /// The claim had ended; nothing was changed.
     Stale,
-    /// The statement failed; nothing was changed and the delivery is still claimed.
+    /// It failed; nothing was changed and the delivery is still claimed.
     Failed(String),
 }
 
@@ -163,6 +163,8 @@ pub struct Received {
 pub struct EventDetail {
     pub event: EventRow,
     pub attempts: Vec<Attempt>,
+    /// Steps of native handlers, in the order of recording; empty in lists.
+    pub steps: Vec<Step>,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -189,6 +191,9 @@ pub struct Reprocess {
     pub handlers: Option<Vec<Arc<str>>>,
     /// Only count.
     pub dry_run: bool,
+    /// Forget the steps that native handlers recorded for these deliveries, so that each is done again. Otherwise they are
+    /// kept, and only what is missing is done.
+    pub forget_steps: bool,
 }
 
 /// One event, or all that match.

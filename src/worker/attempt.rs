@@ -12,11 +12,12 @@ use tokio::{
 use super::{
     Shared, doubt,
     lane::{Held, Lane, Weight},
+    native,
 };
 use crate::{
     domain::{Claim, Outcome, Settle},
     handlers::{Action, Failure, Handler, OnUnknown, Outgoing, Route, Shaped, SqlAction},
-    store::{Applied, Effect, StoreError},
+    store::{Applied, Effect, StoreError, Work},
 };
 
 /// Characters of an error that are kept.
@@ -59,6 +60,7 @@ pub(super) async fn attempt(
             Ok(Shaped::Send(outgoing)) => match &lane.route.action {
                 Action::Outside(handler) => outside(handler.as_ref(), &outgoing, limit).await,
                 Action::InStore(action) => in_store(&shared, action, &outgoing, started_at, limit).await,
+                Action::Native(action) => native::run(&shared.store, action, &outgoing, (started_at, limit)).await,
                 // Never in a lane.
                 Action::Pull => Verdict::Unsaid,
             },
@@ -135,8 +137,10 @@ async fn in_store(
     };
     let effect = Effect {
         claim: outgoing.claim.clone(),
-        statement: action.statement.clone(),
-        params,
+        work: Work::Statement {
+            sql: action.statement.clone(),
+            params,
+        },
         started_at,
         limit,
     };
@@ -149,6 +153,10 @@ async fn in_store(
         Err(error @ StoreError::Full) => Verdict::Failed(Failure::Retry(error.to_string())),
         Err(StoreError::Unavailable(_) | StoreError::Closed) => Verdict::Unsaid,
     }
+}
+
+pub(super) fn timed_out(limit: Duration) -> Failure {
+    Failure::Retry(format!("no answer within {}", crate::units::format_duration(limit)))
 }
 
 fn judge(route: &Route, attempt: u32, failure: Failure, random: f64) -> Outcome {
@@ -209,7 +217,7 @@ fn cut(error: &str) -> String {
         .collect()
 }
 
-fn text_of(panic: &(dyn std::any::Any + Send)) -> &str {
+pub(super) fn text_of(panic: &(dyn std::any::Any + Send)) -> &str {
     panic
         .downcast_ref::<&str>()
         .copied()

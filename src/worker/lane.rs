@@ -208,7 +208,7 @@ impl Lane {
     fn handler_room(&self) -> usize {
         match &self.route.action {
             Action::Outside(handler) => handler.room(),
-            Action::InStore(_) | Action::Pull => usize::MAX,
+            Action::InStore(_) | Action::Native(_) | Action::Pull => usize::MAX,
         }
     }
 

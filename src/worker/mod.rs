@@ -13,6 +13,7 @@ mod dispatcher;
 mod doubt;
 mod handoff;
 mod lane;
+mod native;
 mod outage;
 mod renewals;
 mod runner;

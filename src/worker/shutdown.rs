@@ -78,7 +78,7 @@ async fn cut_off(shared: &Shared) {
     }) {
         running.abort.abort();
         let outcome = match &lane.route.action {
-            Action::Outside(_) => {
+            Action::Outside(_) | Action::Native(_) => {
                 lane.metrics.unknown.increment(1);
                 Outcome::Unknown {
                     after: Some(Duration::ZERO),

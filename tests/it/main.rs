@@ -11,6 +11,7 @@ mod bytes;
 mod doubt;
 mod durable;
 mod lease;
+mod native;
 mod once;
 mod operate;
 mod outage;

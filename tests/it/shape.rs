@@ -154,7 +154,7 @@ async fn a_filter_that_fails_or_never_ends_is_a_failed_attempt(store: TestStore)
     let found = details("stripe", "evt_1", "endless").await;
     assert!(found[0].starts_with("`transform` failed: it "), "{found:?}");
     let found = details("stripe", "evt_1", "deep").await;
-    assert_eq!(found[0], "`transform` failed: it recurses too deeply", "{found:?}");
+    assert!(found[0].starts_with("`transform` failed: it "), "{found:?}");
     // `plain` for both, and `reads` for what is JSON.
     let keys: Vec<String> = sink
         .received()

@@ -11,7 +11,7 @@ use std::{
 use bytes::Bytes;
 use cerca::{
     domain::{Claim, Outcome},
-    store::{Applied, Effect, Lease, Prepared, SqlValue},
+    store::{Applied, Effect, Lease, Prepared, SqlValue, Work},
 };
 use futures_util::future::join_all;
 use jiff::Timestamp;
@@ -50,8 +50,10 @@ pub(crate) async fn prepared(mut ids: Vec<String>, db: &Db) -> Vec<Claim> {
 pub(crate) fn effect(claim: &Claim, statement: &str, params: Vec<SqlValue>) -> Effect {
     Effect {
         claim: claim.clone(),
-        statement: Arc::from(statement),
-        params,
+        work: Work::Statement {
+            sql: Arc::from(statement),
+            params,
+        },
         started_at: Timestamp::now(),
         limit: Duration::from_secs(10),
     }

@@ -13,6 +13,7 @@ mod cost;
 mod effects;
 mod inbox;
 mod lists;
+mod native;
 mod outages;
 mod outbox;
 mod people;

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use cerca::{
-    domain::Outcome,
-    store::{Accepted, Options, StoreError, open},
+    domain::{Claim, Outcome},
+    store::{Accepted, Options, StoreError, StoreFuture, open},
 };
 use futures_util::future::join_all;
 
@@ -57,26 +57,27 @@ async fn two_processes_share_a_store(db: Db) {
     other.close().await;
 }
 
+/// Two claims: one that finds nothing and whose answer is waited for, then one that is given up.
+fn ask_and_leave(db: &Db) -> StoreFuture<'_, Vec<Claim>> {
+    let first = db.store.claim(request(&[("nobody", 1)]));
+    drop(db.store.claim(request(&[("a", 1)])));
+    first
+}
+
 /// While the database is busy, a claim may come too late for the worker that asked.
 async fn a_claim_that_nobody_waits_for_takes_nothing(db: Db) {
     db.store.accept(vec![event("e1", "a")]).await.unwrap();
-    let abandon = async || {
-        let first = db.store.claim(request(&[("nobody", 1)]));
-        let late = db.store.claim(request(&[("a", 1)]));
-        drop(late);
-        first
-    };
     let first = match &db.raw {
         Raw::Sqlite(raw) => {
             let lock = raw.begin_with("BEGIN IMMEDIATE").await.unwrap();
-            let first = abandon().await;
+            let first = ask_and_leave(&db);
             lock.rollback().await.unwrap();
             first
         }
         Raw::Postgres(raw) => {
             let mut lock = raw.begin().await.unwrap();
             sqlx::query("LOCK TABLE deliveries").execute(&mut *lock).await.unwrap();
-            let first = abandon().await;
+            let first = ask_and_leave(&db);
             lock.rollback().await.unwrap();
             first
         }

@@ -32,6 +32,7 @@ fn one(id: &str, handlers: Option<&[&str]>) -> Reprocess {
         },
         handlers: handlers.map(|names| names.iter().map(|name| Arc::from(*name)).collect()),
         dry_run: false,
+        forget_steps: false,
     }
 }
 
@@ -40,6 +41,7 @@ fn by(filter: EventFilter, dry_run: bool) -> Reprocess {
         filter: ReprocessScope::Filter(filter),
         handlers: None,
         dry_run,
+        forget_steps: false,
     }
 }
 

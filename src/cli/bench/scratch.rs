@@ -22,7 +22,7 @@ pub(super) enum Scratch {
         folder: PathBuf,
     },
     Postgres {
-        server: PgConnectOptions,
+        server: Box<PgConnectOptions>,
         name: String,
         url: String,
         shown: String,
@@ -39,7 +39,7 @@ impl Scratch {
         if url.starts_with("sqlite:") {
             let file = sqlite_path(url).context("a database in memory says nothing of durable events")?;
             let parent = Path::new(file).parent().filter(|parent| !parent.as_os_str().is_empty());
-            let folder = parent.unwrap_or(Path::new(".")).join(name);
+            let folder = parent.map_or_else(|| PathBuf::from(name.as_str()), |parent| parent.join(&name));
             std::fs::create_dir(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
             return Ok(Self::Sqlite { folder });
         }
@@ -55,7 +55,7 @@ impl Scratch {
         let mut scratch = reqwest::Url::parse(url)?;
         scratch.set_path(&name);
         Ok(Self::Postgres {
-            server,
+            server: Box::new(server),
             name,
             url: scratch.into(),
             shown: shown.to_owned(),

@@ -32,6 +32,9 @@ pub(in crate::cli) struct Reprocess {
     /// Every event there is
     #[arg(long, conflicts_with = "id")]
     all: bool,
+    /// Let native handlers do every step again, instead of going on after those that are recorded
+    #[arg(long)]
+    forget_steps: bool,
     /// Only count
     #[arg(long)]
     dry_run: bool,
@@ -63,6 +66,7 @@ impl Desk<'_> {
             filter: scope,
             handlers,
             dry_run: command.dry_run,
+            forget_steps: command.forget_steps,
         };
         if one.is_none() && !command.dry_run && !command.yes && !self.confirmed(&what).await? {
             bail!("nothing was done");

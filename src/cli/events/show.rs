@@ -14,6 +14,9 @@ use crate::{
     store::{EventDetail, EventRow},
 };
 
+/// Of a step's result; `--json` has all of it.
+const RESULT_CHARS: usize = 80;
+
 impl Desk<'_> {
     pub(super) async fn show(&self, id: &Id) -> anyhow::Result<ExitCode> {
         let detail = self.store.event(&id.provider, &id.id).await?;
@@ -128,6 +131,22 @@ impl Desk<'_> {
                     format!("{} ms", attempt.duration_ms).into(),
                     status_cell(attempt.outcome.as_str()),
                     printable(attempt.detail.as_deref().unwrap_or("-")).into(),
+                ]);
+            }
+            out.line("")?;
+            out.table(&rows)?;
+        }
+        if !detail.steps.is_empty() {
+            let mut rows = table(&["STEP", "HANDLER", "ATTEMPT", "RECORDED", "RESULT"]);
+            for step in &detail.steps {
+                let result: String = step.result.chars().take(RESULT_CHARS).collect();
+                let more = if result.len() < step.result.len() { "…" } else { "" };
+                rows.add_row([
+                    printable(&step.name),
+                    step.handler.clone(),
+                    step.attempt.to_string(),
+                    clock(step.recorded_at),
+                    printable(&result) + more,
                 ]);
             }
             out.line("")?;

@@ -151,14 +151,14 @@ pub(super) fn body(term: Term<&str>) -> Term<&str> {
     pipe(Term::Call(STEP, Vec::new()), guarded(term))
 }
 
-fn definition<'s>(def: Def<&'s str>) -> Def<&'s str> {
+fn definition(def: Def<&str>) -> Def<&str> {
     Def {
         body: body(def.body),
         ..def
     }
 }
 
-fn guarded<'s>(term: Term<&'s str>) -> Term<&'s str> {
+fn guarded(term: Term<&str>) -> Term<&str> {
     match term {
         Term::Id | Term::Num(_) | Term::Var(_) | Term::Break(_) => term,
         Term::Recurse => stepped(Term::Recurse),
@@ -227,11 +227,11 @@ fn guarded<'s>(term: Term<&'s str>) -> Term<&'s str> {
     }
 }
 
-fn boxed<'s>(term: Box<Term<&'s str>>) -> Box<Term<&'s str>> {
+fn boxed(term: Box<Term<&str>>) -> Box<Term<&str>> {
     Box::new(guarded(*term))
 }
 
-fn pattern<'s>(names: Pattern<&'s str>) -> Pattern<&'s str> {
+fn pattern(names: Pattern<&str>) -> Pattern<&str> {
     match names {
         Pattern::Var(_) => names,
         Pattern::Arr(inner) => Pattern::Arr(inner.into_iter().map(pattern).collect()),

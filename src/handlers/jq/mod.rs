@@ -30,15 +30,15 @@ use crate::json::{self, MAX_DEPTH, Wanted};
 pub(super) use pool::run_apart;
 
 /// How long one run of a filter may take.
-const TIME: Duration = Duration::from_secs(1);
+const TIME: Duration = Duration::from_secs(2);
 /// The longest text that a filter may make.
 pub(super) const MAX_OUTPUT: usize = 32 << 20;
 /// Longer numbers cost more to read than they are worth: reading and writing takes the square of their length.
 const LONGEST_NUMBER: usize = 1_000;
 /// Characters of a filter's own error that are told.
 const ERROR_CHARS: usize = 300;
-/// The filter's entry among the definitions; the language has no such names, so that nothing else can have it.
-const MAIN: &str = "cerca_main";
+/// The filter's name among the definitions.
+const MAIN: &str = "filter_of_this_handler";
 
 /// A filter, compiled. May be run from many threads.
 pub(super) struct Jq {
@@ -99,7 +99,7 @@ impl Jq {
                 (Some(_), Some(Ok(_))) => Err("it gives several values, and one is wanted".into()),
                 (Some(Ok(value)), None) => Ok(value),
                 (Some(Err(error)), _) | (_, Some(Err(error))) => Err(match error.get_err() {
-                    Ok(error) => without_values(&error.to_string()),
+                    Ok(error) => message(error),
                     Err(_) => "it breaks out of nothing".into(),
                 }),
             }
@@ -177,6 +177,13 @@ fn place(code: &str, part: &str) -> String {
     let line = before.matches('\n').count() + 1;
     let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
     format!("line {line}, column {column}")
+}
+
+fn message(error: jaq_core::Error<Val>) -> String {
+    match error.into_val() {
+        Val::TStr(text) => without_values(&String::from_utf8_lossy(&text)),
+        _ => "it raises a value".into(),
+    }
 }
 
 /// jaq's errors repeat values, and those are the payload's: what follows the first of them is left out.

@@ -79,6 +79,18 @@ fn row((index, event): (usize, NewEvent)) -> EventRow {
 
 impl Store for MemoryStore {}
 
+impl Native for MemoryStore {
+    fn steps(&self, _: Lease) -> StoreFuture<'_, Option<Vec<Step>>> {
+        unreachable!("requests have no steps")
+    }
+    fn record(&self, _: NewStep) -> StoreFuture<'_, bool> {
+        unreachable!("requests have no steps")
+    }
+    fn transact(&self, _: InTransaction, _: Duration) -> StoreFuture<'_, ()> {
+        unreachable!("requests have no transactions")
+    }
+}
+
 impl Inbox for MemoryStore {
     fn accept(&self, events: Vec<NewEvent>) -> StoreFuture<'static, Vec<Accepted>> {
         let accepted = self
@@ -148,6 +160,7 @@ impl Admin for MemoryStore {
         let found = self.find(provider, id).map(|found| EventDetail {
             event: row(found),
             attempts: Vec::new(),
+            steps: Vec::new(),
         });
         Box::pin(async { Ok(found) })
     }

@@ -15,9 +15,10 @@ use sqlx::{
 
 use super::{
     super::{
-        Applied, Effect, Prepared,
+        Applied, Effect, Prepared, SqlValue, Work,
         statement::{refuse_control, took_longer, wrong_count},
     },
+    code,
     connect::{Fault, fault, message},
     time, values,
 };
@@ -154,17 +155,23 @@ async fn in_savepoint(
     effect: &Effect,
     types: &mut HashMap<Arc<str>, Vec<PgTypeInfo>>,
 ) -> sqlx::Result<(Applied, bool)> {
-    if let Err(why) = refuse_control(&effect.statement) {
+    if let Work::Statement { sql, .. } = &effect.work
+        && let Err(why) = refuse_control(sql)
+    {
         return Ok((Applied::Failed(why.to_owned()), true));
     }
     db.execute("SAVEPOINT effect").await?;
     let start = Instant::now();
-    let (why, is_mistake) = match run(db, effect, types).await {
+    let (ran, is_statement) = match &effect.work {
+        Work::Statement { sql, params } => (run(db, (sql, params), types).await, true),
+        Work::Code(work) => (code::run(db, work, effect.limit).await, false),
+    };
+    let (why, is_mistake) = match ran {
         Ok(Ok(())) => {
             db.execute("RELEASE SAVEPOINT effect").await?;
             return Ok((Applied::Done, false));
         }
-        Ok(Err(why)) => (why, true),
+        Ok(Err(why)) => (why, is_statement),
         Err(error) => match fault(&error) {
             Fault::Data | Fault::Statement | Fault::Locked => {
                 (describe(&error, start.elapsed(), effect.limit), is_mistake(&error))
@@ -179,25 +186,25 @@ async fn in_savepoint(
 /// Runs the statement; the inner error is one of the parameters.
 async fn run(
     db: &mut PgConnection,
-    effect: &Effect,
+    (statement, params): (&Arc<str>, &[SqlValue]),
     types: &mut HashMap<Arc<str>, Vec<PgTypeInfo>>,
 ) -> sqlx::Result<Result<(), String>> {
-    let sql = || AssertSqlSafe(Arc::clone(&effect.statement)).into_sql_str();
-    if !types.contains_key(&effect.statement) {
+    let sql = || AssertSqlSafe(Arc::clone(statement)).into_sql_str();
+    if !types.contains_key(statement) {
         // Prepared once for each connection; the extended protocol refuses several commands in one statement.
         let prepared = db.prepare(sql()).await?;
         let parameters = match prepared.parameters() {
             Some(Either::Left(parameters)) => parameters.to_vec(),
             _ => Vec::new(),
         };
-        types.insert(Arc::clone(&effect.statement), parameters);
+        types.insert(Arc::clone(statement), parameters);
     }
-    let parameters = types.get(&effect.statement).map_or(&[][..], Vec::as_slice);
-    if let Some(why) = wrong_count(parameters.len(), effect.params.len()) {
+    let parameters = types.get(statement).map_or(&[][..], Vec::as_slice);
+    if let Some(why) = wrong_count(parameters.len(), params.len()) {
         return Ok(Err(why));
     }
     let mut arguments = PgArguments::default();
-    for (i, (ty, value)) in parameters.iter().zip(&effect.params).enumerate() {
+    for (i, (ty, value)) in parameters.iter().zip(params).enumerate() {
         let bound = match values::bind(ty, value, i + 1) {
             Ok(bound) => bound,
             Err(why) => return Ok(Err(why)),

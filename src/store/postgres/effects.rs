@@ -1,4 +1,4 @@
-//! Runs the statements of sql handlers in the transaction that settles their deliveries: exactly once. Each handler has
+//! Runs the effects of sql and native handlers in the transaction that settles their deliveries: exactly once. Each handler has
 //! a queue and a connection of its own, so that a slow one holds up nobody else.
 
 use std::{

@@ -3,6 +3,7 @@
 
 mod actor;
 mod claim;
+mod code;
 mod connect;
 mod effect;
 mod effects;
@@ -13,13 +14,14 @@ mod purge;
 mod read;
 mod secrets;
 mod settle;
+mod steps;
 mod time;
 mod values;
 
 use std::{sync::Arc, time::Duration};
 
 use futures_util::future::BoxFuture;
-use sqlx::PgPool;
+use sqlx::{Connection as _, PgPool};
 use tokio::sync::{Mutex, Semaphore, mpsc, oneshot};
 
 use self::{
@@ -28,8 +30,9 @@ use self::{
 };
 use super::{
     Accepted, Admin, Applied, AttemptLimit, Backlog, ClaimRequest, Discarded, Effect, EventDetail, EventFilter,
-    Handoff, Inbox, Lease, Options, Outbox, Page, Prepared, PurgePolicy, Purged, Queue, Received, Relayed, Reprocess,
-    ReprocessScope, Reprocessed, SealedSecret, Settled, Stats, Store, StoreError, StoreFuture, Swept, TopicRoutes, Who,
+    Handoff, InTransaction, Inbox, Lease, Native, NewStep, Options, Outbox, Page, Prepared, PurgePolicy, Purged, Queue,
+    Received, Relayed, Reprocess, ReprocessScope, Reprocessed, SealedSecret, Settled, Stats, Step, Store, StoreError,
+    StoreFuture, Swept, TopicRoutes, Who,
     batch::{HandoffSlot, Pending, validate},
     budget::Budget,
     cache::Cached,
@@ -42,6 +45,9 @@ use crate::domain::{Claim, NewEvent, Settle};
 /// Deliveries, events or rows in one transaction of a long job.
 const CHUNK: u32 = 500;
 
+/// Look-ups by key, whatever the statistics say.
+const STEPS: &str = "SET jit = off; SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off;";
+
 pub(super) struct PostgresStore {
     accepts: mpsc::UnboundedSender<Pending>,
     outcomes: mpsc::UnboundedSender<settle::Message>,
@@ -49,6 +55,7 @@ pub(super) struct PostgresStore {
     claims: Actor,
     leases: Actor,
     people: Actor,
+    steps: steps::Steps,
     pull: Actor,
     outbox: Actor,
     order: Arc<Order>,
@@ -95,6 +102,7 @@ impl PostgresStore {
             claims: Actor::start(link("claim", PINNED_ASYNC), &closing),
             leases: Actor::start(link("leases", PINNED_ASYNC), &closing),
             people: Actor::start(link("people", "SET jit = off;"), &closing),
+            steps: steps::Steps::start(link("steps", STEPS), &closing),
             pull: Actor::start(link("pull", PINNED), &closing),
             outbox: Actor::start(link("outbox", PINNED), &closing),
             order: Arc::default(),
@@ -126,6 +134,39 @@ impl PostgresStore {
 }
 
 impl Store for PostgresStore {}
+
+impl Native for PostgresStore {
+    fn steps(&self, claim: Lease) -> StoreFuture<'_, Option<Vec<Step>>> {
+        self.steps.list(claim)
+    }
+
+    fn record(&self, step: NewStep) -> StoreFuture<'_, bool> {
+        self.steps.record(step)
+    }
+
+    fn transact(&self, work: InTransaction, limit: Duration) -> StoreFuture<'_, ()> {
+        let (refuse, refused) = oneshot::channel();
+        let done = self.people.ask(move |db| {
+            Box::pin(async move {
+                let mut tx = db.begin().await?;
+                match code::run(&mut tx, &work, limit).await? {
+                    Ok(()) => tx.commit().await,
+                    Err(why) => {
+                        let _ = refuse.send(why);
+                        tx.rollback().await
+                    }
+                }
+            })
+        });
+        Box::pin(async move {
+            done.await?;
+            match refused.await {
+                Ok(why) => Err(StoreError::Refused(why)),
+                Err(_) => Ok(()),
+            }
+        })
+    }
+}
 
 impl Inbox for PostgresStore {
     fn accept(&self, events: Vec<NewEvent>) -> StoreFuture<'static, Vec<Accepted>> {

@@ -2,9 +2,12 @@
 
 use sqlx::{Connection as _, PgConnection};
 
-use super::super::{
-    Discarded, Reprocessed, Who,
-    task::{Task, UNROUTED_MARK},
+use super::{
+    super::{
+        Discarded, Reprocessed, Who,
+        task::{Task, UNROUTED_MARK},
+    },
+    steps,
 };
 
 /// Gives deliveries of some events a new life. `audit` is the task's line from an earlier chunk.
@@ -15,6 +18,9 @@ pub(super) async fn reprocess(
     audit: Option<i64>,
 ) -> sqlx::Result<(Reprocessed, Option<i64>)> {
     let mut tx = db.begin().await?;
+    if task.forget_steps && !task.dry_run {
+        steps::forget(&mut tx, ids, task.handlers.as_deref()).await?;
+    }
     let (events, deliveries): (i64, i64) = sqlx::query_as(include_str!("reprocess.sql"))
         .bind(ids)
         .bind(&task.handlers)
@@ -78,7 +84,7 @@ pub(super) async fn discard(
 }
 
 /// Writes a line of the audit, or adds to the one of an earlier chunk.
-async fn record(
+pub(super) async fn record(
     db: &mut PgConnection,
     line: Option<i64>,
     action: &str,

@@ -59,6 +59,7 @@ async fn strip(db: &mut PgConnection, ids: &[i64]) -> sqlx::Result<()> {
     for sql in [
         "UPDATE webhook_events SET payload = NULL, headers = NULL WHERE id = ANY ($1)",
         "DELETE FROM attempts WHERE event_id = ANY ($1)",
+        "DELETE FROM steps WHERE event_id = ANY ($1)",
         "DELETE FROM deliveries WHERE event_id = ANY ($1) AND state = 'dead'",
     ] {
         sqlx::query(sql).bind(&ids).execute(&mut *db).await?;
@@ -75,6 +76,7 @@ async fn forget(db: &mut PgConnection, ids: &[i64]) -> sqlx::Result<()> {
         "DELETE FROM webhook_events WHERE id = ANY ($1)",
         "DELETE FROM deliveries WHERE event_id = ANY ($1)",
         "DELETE FROM attempts WHERE event_id = ANY ($1)",
+        "DELETE FROM steps WHERE event_id = ANY ($1)",
         "DELETE FROM conflicts WHERE event_id = ANY ($1)",
     ] {
         sqlx::query(sql).bind(&ids).execute(&mut *db).await?;

@@ -13,7 +13,7 @@ use super::{
         filter::{Bounds, Search, Wanted, period, select},
     },
     connect::read_error,
-    time,
+    steps, time,
 };
 use crate::domain::{Attempt, AttemptOutcome, Delivery, DeliveryState};
 
@@ -64,7 +64,13 @@ pub(super) async fn id(db: &PgPool, provider: &str, provider_event_id: &str) -> 
 
 pub(super) async fn event(db: &PgPool, provider: &str, provider_event_id: &str) -> Read<Option<EventDetail>> {
     match id(db, provider, provider_event_id).await? {
-        Some(id) => Ok(details(db, &[id]).await?.pop()),
+        Some(id) => {
+            let mut detail = details(db, &[id]).await?.pop();
+            if let Some(detail) = &mut detail {
+                detail.steps = steps::of_event(db, id).await.map_err(|error| read_error(&error))?;
+            }
+            Ok(detail)
+        }
         None => Ok(None),
     }
 }

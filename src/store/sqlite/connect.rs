@@ -138,7 +138,8 @@ pub(super) fn readers(file: &Path) -> SqlitePool {
 
 /// What an error of the writer means to the caller.
 pub(super) fn error(error: &rusqlite::Error) -> StoreError {
-    if is_data(error) {
+    // The latter is a value that no column takes, or what code of a native handler says.
+    if is_data(error) || matches!(error, rusqlite::Error::ToSqlConversionFailure(_)) {
         StoreError::Refused(error.to_string())
     } else {
         StoreError::Unavailable(error.to_string())

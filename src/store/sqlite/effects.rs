@@ -1,7 +1,8 @@
-//! Runs the statements of sql handlers in the transaction that settles their deliveries: exactly once.
+//! Runs the effects of sql and native handlers in the transaction that settles their deliveries: exactly once.
 
 use std::{
     collections::HashSet,
+    mem,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -14,9 +15,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     super::{
-        Applied, Effect, Prepared, SqlValue, StoreError,
+        Applied, Effect, InTransaction, Prepared, SqlValue, StoreError, Work,
         statement::{refuse_control, took_longer, wrong_count},
+        transaction::Runner,
     },
+    code::{self, CodeFailed, Patience},
     connect::Deadline,
     settle::{finish, remember},
     writer::in_savepoint,
@@ -34,8 +37,11 @@ pub(super) struct Waiting {
 /// No further effect begins in a transaction after this long.
 pub(super) const GROUP: Duration = Duration::from_millis(50);
 
-/// No statement may hold the only writer for longer, whatever its handler's timeout is.
-const LONGEST: Duration = Duration::from_secs(5);
+/// No effect may hold the only writer for longer, whatever its handler's timeout is.
+pub(super) const LONGEST: Duration = Duration::from_secs(5);
+
+/// Statements that are known to be harmless, at most: code may make up new ones for ever.
+const MOST_HARMLESS: usize = 1_000;
 
 /// What is known of statements.
 #[derive(Default)]
@@ -44,6 +50,8 @@ pub(super) struct Checked {
     harmless: HashSet<Arc<str>>,
     /// Handlers whose mistake was logged, and that have not worked since.
     reported: HashSet<Arc<str>>,
+    /// Where the code of native handlers runs.
+    runner: Runner,
 }
 
 /// Begins the transaction and runs effects in it until they have taken their time; gives what became of the first ones,
@@ -102,7 +110,7 @@ fn apply(db: &Connection, deadline: &Deadline, checked: &mut Checked, wait: &Wai
         }
         let started = Timestamp::now();
         deadline.begin(limit, &wait.gone);
-        let ran = run(db, checked, effect);
+        let ran = run(db, checked, wait, limit);
         deadline.end();
         ran?;
         let elapsed =
@@ -153,7 +161,9 @@ pub(super) fn prepare(db: &Connection, statement: &str, params: usize) -> Prepar
         };
     }
     match db.prepare(statement) {
-        Ok(prepared) => wrong_count(prepared.parameter_count(), params).map_or(Prepared::Fine, Prepared::Wrong),
+        Ok(prepared) => {
+            order(&prepared, params).map_or_else(|error| Prepared::Wrong(message(&error, LONGEST)), |_| Prepared::Fine)
+        }
         Err(error) => Prepared::Doubtful(message(&error, LONGEST)),
     }
 }
@@ -168,21 +178,67 @@ fn check(db: &Connection, statement: &str) -> rusqlite::Result<()> {
     Ok(())
 }
 
-fn run(db: &Connection, checked: &mut Checked, effect: &Effect) -> rusqlite::Result<()> {
-    if !checked.harmless.contains(&effect.statement) {
-        check(db, &effect.statement)?;
-        checked.harmless.insert(Arc::clone(&effect.statement));
+/// The same, where it is not known already.
+pub(super) fn check_once(db: &Connection, checked: &mut Checked, statement: &str) -> rusqlite::Result<()> {
+    if !checked.harmless.contains(statement) {
+        check(db, statement)?;
+        if checked.harmless.len() >= MOST_HARMLESS {
+            checked.harmless.clear();
+        }
+        checked.harmless.insert(Arc::from(statement));
     }
-    let mut statement = db.prepare_cached(&effect.statement)?;
-    if let Some(why) = wrong_count(statement.parameter_count(), effect.params.len()) {
-        return Err(refusal(&why));
-    }
-    let mut rows = statement.query(rusqlite::params_from_iter(effect.params.iter().map(Bound)))?;
+    Ok(())
+}
+
+fn run(db: &Connection, checked: &mut Checked, wait: &Waiting, limit: Duration) -> rusqlite::Result<()> {
+    let (sql, params) = match &wait.effect.work {
+        Work::Statement { sql, params } => (sql, params),
+        Work::Code(work) => {
+            let patience = Patience {
+                limit,
+                gone: &wait.gone,
+            };
+            return run_code(db, checked, work, &patience);
+        }
+    };
+    check_once(db, checked, sql)?;
+    let mut statement = db.prepare_cached(sql)?;
+    let order = order(&statement, params.len())?;
+    let mut rows = statement.query(rusqlite::params_from_iter(order.iter().map(|at| Bound(&params[*at]))))?;
     while rows.next()?.is_some() {}
     Ok(())
 }
 
-fn is_database(error: &rusqlite::Error) -> bool {
+pub(super) fn run_code(
+    db: &Connection,
+    checked: &mut Checked,
+    work: &InTransaction,
+    patience: &Patience<'_>,
+) -> rusqlite::Result<()> {
+    let mut runner = mem::take(&mut checked.runner);
+    let ran = code::run(db, checked, &mut runner, work, patience);
+    checked.runner = runner;
+    ran
+}
+
+/// Which value each parameter of a statement takes. SQLite counts `$2` as the first one where it stands first; here the
+/// number in its name counts, as on PostgreSQL.
+pub(super) fn order(statement: &rusqlite::Statement<'_>, given: usize) -> rusqlite::Result<Vec<usize>> {
+    let number = |at: usize| {
+        let name = statement.parameter_name(at + 1)?;
+        name.strip_prefix(['$', '?'])?.parse::<usize>().ok()?.checked_sub(1)
+    };
+    let order: Vec<usize> = (0..statement.parameter_count())
+        .map(|at| number(at).unwrap_or(at))
+        .collect();
+    let wants = order.iter().max().map_or(0, |most| most.saturating_add(1));
+    match wrong_count(wants, given) {
+        Some(why) => Err(refusal(&why)),
+        None => Ok(order),
+    }
+}
+
+pub(super) fn is_database(error: &rusqlite::Error) -> bool {
     use ErrorCode as Code;
     matches!(
         error.sqlite_error_code(),
@@ -201,10 +257,11 @@ fn is_database(error: &rusqlite::Error) -> bool {
 
 /// Whether the statement as it is written is at fault, and fails each time.
 fn is_mistake(error: &rusqlite::Error) -> bool {
-    matches!(error, rusqlite::Error::ToSqlConversionFailure(_)) || error.sqlite_error_code() == Some(ErrorCode::Unknown)
+    matches!(error, rusqlite::Error::ToSqlConversionFailure(why) if !why.is::<CodeFailed>())
+        || error.sqlite_error_code() == Some(ErrorCode::Unknown)
 }
 
-fn message(error: &rusqlite::Error, limit: Duration) -> String {
+pub(super) fn message(error: &rusqlite::Error, limit: Duration) -> String {
     match error {
         error if error.sqlite_error_code() == Some(ErrorCode::OperationInterrupted) => took_longer(limit),
         rusqlite::Error::ToSqlConversionFailure(why) => why.to_string(),
@@ -218,7 +275,7 @@ fn refusal(why: &str) -> rusqlite::Error {
     rusqlite::Error::ToSqlConversionFailure(why.into())
 }
 
-struct Bound<'a>(&'a SqlValue);
+pub(super) struct Bound<'a>(pub(super) &'a SqlValue);
 
 impl rusqlite::ToSql for Bound<'_> {
     fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {

@@ -2,6 +2,7 @@
 //! people ask.
 
 mod claim;
+mod code;
 mod connect;
 mod effects;
 mod ingest;
@@ -11,6 +12,7 @@ mod purge;
 mod read;
 mod secrets;
 mod settle;
+mod steps;
 mod writer;
 
 use std::{
@@ -27,8 +29,9 @@ use tokio_util::sync::CancellationToken;
 use self::writer::{Job, Message};
 use super::{
     Accepted, Admin, Applied, AttemptLimit, Backlog, ClaimRequest, Discarded, Effect, EventDetail, EventFilter,
-    Handoff, Inbox, Lease, Options, Outbox, Page, Prepared, PurgePolicy, Purged, Queue, Received, Relayed, Reprocess,
-    ReprocessScope, Reprocessed, SealedSecret, Settled, Stats, Store, StoreError, StoreFuture, Swept, TopicRoutes, Who,
+    Handoff, InTransaction, Inbox, Lease, Native, NewStep, Options, Outbox, Page, Prepared, PurgePolicy, Purged, Queue,
+    Received, Relayed, Reprocess, ReprocessScope, Reprocessed, SealedSecret, Settled, Stats, Step, Store, StoreError,
+    StoreFuture, Swept, TopicRoutes, Who,
     batch::{HandoffSlot, Pending, validate},
     budget::Budget,
     cache::Cached,
@@ -106,6 +109,25 @@ impl SqliteStore {
 }
 
 impl Store for SqliteStore {}
+
+impl Native for SqliteStore {
+    fn steps(&self, claim: Lease) -> StoreFuture<'_, Option<Vec<Step>>> {
+        self.on_writer(move |db| steps::list(db, &claim))
+    }
+
+    fn record(&self, step: NewStep) -> StoreFuture<'_, bool> {
+        self.on_writer(move |db| steps::record(db, &step))
+    }
+
+    fn transact(&self, work: InTransaction, limit: Duration) -> StoreFuture<'_, ()> {
+        let limit = limit.min(effects::LONGEST);
+        self.on_writer(move |db| {
+            let gone = CancellationToken::new();
+            let patience = code::Patience { limit, gone: &gone };
+            effects::run_code(db, &mut effects::Checked::default(), &work, &patience)
+        })
+    }
+}
 
 impl Inbox for SqliteStore {
     fn accept(&self, events: Vec<NewEvent>) -> StoreFuture<'static, Vec<Accepted>> {

@@ -8,6 +8,7 @@ use super::{
         task::{Task, UNROUTED_MARK},
     },
     connect::now,
+    steps,
 };
 
 /// Gives deliveries of some events a new life. `audit` is the task's line from an earlier chunk.
@@ -39,6 +40,9 @@ pub(super) fn reprocess(
         for handler in handlers {
             if revive(db, id, &handler, ordering_key.as_deref(), task.dry_run)? {
                 total.deliveries += 1;
+                if task.forget_steps && !task.dry_run {
+                    steps::forget(db, id, &handler)?;
+                }
             }
         }
     }
@@ -120,7 +124,7 @@ fn revive(db: &Connection, id: i64, handler: &str, key: Option<&str>, dry_run: b
 }
 
 /// Writes a line of the audit, or adds to the one of an earlier chunk.
-fn record(
+pub(super) fn record(
     db: &Connection,
     line: Option<i64>,
     action: &str,

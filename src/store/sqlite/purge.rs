@@ -57,8 +57,12 @@ pub(super) fn purge(
 fn strip(db: &Connection, id: i64) -> rusqlite::Result<()> {
     db.prepare_cached("UPDATE webhook_events SET payload = NULL, headers = NULL WHERE id = ?1")?
         .execute(params![id])?;
-    db.prepare_cached("DELETE FROM attempts WHERE event_id = ?1")?
-        .execute(params![id])?;
+    for sql in [
+        "DELETE FROM attempts WHERE event_id = ?1",
+        "DELETE FROM steps WHERE event_id = ?1",
+    ] {
+        db.prepare_cached(sql)?.execute(params![id])?;
+    }
     db.prepare_cached("DELETE FROM deliveries WHERE event_id = ?1 AND state = 'dead'")?
         .execute(params![id])?;
     Ok(())
@@ -69,6 +73,7 @@ fn forget(db: &Connection, id: i64) -> rusqlite::Result<()> {
         "DELETE FROM webhook_events WHERE id = ?1",
         "DELETE FROM deliveries WHERE event_id = ?1",
         "DELETE FROM attempts WHERE event_id = ?1",
+        "DELETE FROM steps WHERE event_id = ?1",
         "DELETE FROM conflicts WHERE event_id = ?1",
     ] {
         db.prepare_cached(sql)?.execute(params![id])?;

@@ -28,6 +28,7 @@ pub(super) struct Fake {
     pub(super) renewals: AtomicUsize,
     pub(super) flushes: AtomicUsize,
     tokens: AtomicUsize,
+    pub(super) steps: Mutex<Vec<Step>>,
 }
 
 #[derive(Clone)]
@@ -127,6 +128,12 @@ impl Fake {
 
     fn rows(&self) -> MutexGuard<'_, Vec<Row>> {
         self.rows.lock().unwrap()
+    }
+
+    fn holds(&self, claim: &Lease) -> bool {
+        let mut rows = self.rows.lock().unwrap();
+        rows.iter_mut()
+            .any(|row| row.is(claim.event_id, &claim.handler, claim.token))
     }
 
     fn here(&self) -> Result<(), StoreError> {
@@ -252,6 +259,40 @@ impl Inbox for Fake {
 }
 
 impl Store for Fake {}
+
+impl Native for Fake {
+    fn steps(&self, claim: Lease) -> StoreFuture<'_, Option<Vec<Step>>> {
+        let held = self.holds(&claim);
+        let steps = self.steps.lock().unwrap().clone();
+        async move {
+            self.here()?;
+            Ok(held.then_some(steps))
+        }
+        .boxed()
+    }
+
+    fn record(&self, step: NewStep) -> StoreFuture<'_, bool> {
+        async move {
+            self.here()?;
+            let held = self.holds(&step.claim);
+            if held {
+                self.steps.lock().unwrap().push(Step {
+                    handler: step.claim.handler.to_string(),
+                    name: step.name,
+                    attempt: step.attempt,
+                    recorded_at: jiff::Timestamp::now(),
+                    result: step.result,
+                });
+            }
+            Ok(held)
+        }
+        .boxed()
+    }
+
+    fn transact(&self, _: InTransaction, _: Duration) -> StoreFuture<'_, ()> {
+        unimplemented!()
+    }
+}
 
 impl Outbox for Fake {
     fn relay(&self, _: Arc<TopicRoutes>) -> StoreFuture<'_, Relayed> {

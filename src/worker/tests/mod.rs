@@ -5,6 +5,7 @@ mod attempts;
 mod fake;
 mod flow;
 mod leases;
+mod native;
 mod stopping;
 
 use std::{

@@ -23,6 +23,8 @@ pub struct Setup {
     providers: bool,
     role: Option<&'static str>,
     adapters: bool,
+    /// Another program than the binary, with variables of its own.
+    program: Option<(PathBuf, Vec<(&'static str, String)>)>,
 }
 
 impl Setup {
@@ -37,7 +39,14 @@ impl Setup {
             providers: true,
             role: None,
             adapters: false,
+            program: None,
         }
+    }
+
+    /// Runs a program that has Cerca in it, instead of the binary.
+    pub fn program(mut self, program: PathBuf, variables: &[(&'static str, String)]) -> Self {
+        self.program = Some((program, variables.to_vec()));
+        self
     }
 
     /// Leaves out the usual providers.
@@ -116,7 +125,14 @@ impl Setup {
     pub fn spawn(&self) -> Server {
         let config = self.write_config();
         let log = config.with_extension("log");
-        let mut command = cerca();
+        let mut command = match &self.program {
+            Some((program, variables)) => {
+                let mut command = clean(Command::new(program));
+                command.envs(variables.iter().map(|(name, value)| (*name, value)));
+                command
+            }
+            None => cerca(),
+        };
         command.args(["serve", "--config"]).arg(&config);
         if let Some(role) = self.role {
             command.args(["--role", role]);
@@ -301,12 +317,15 @@ impl Drop for Server {
 }
 
 /// The binary under test, in an environment that configures nothing.
+pub fn cerca() -> Command {
+    clean(Command::new(env!("CARGO_BIN_EXE_cerca")))
+}
+
 #[allow(
     clippy::disallowed_methods,
     reason = "what the environment says must not reach the binary"
 )]
-pub fn cerca() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_cerca"));
+fn clean(mut command: Command) -> Command {
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("CERCA_") || name == "RUST_LOG" {
             command.env_remove(name);

@@ -39,6 +39,7 @@ pub struct Answer {
     status: u16,
     delay: Duration,
     headers: String,
+    body: String,
     is_cut: bool,
 }
 
@@ -48,6 +49,7 @@ impl Answer {
             status,
             delay: Duration::ZERO,
             headers: String::new(),
+            body: "ok".to_owned(),
             is_cut: false,
         }
     }
@@ -57,6 +59,14 @@ impl Answer {
         Self {
             is_cut: true,
             ..Self::status(0)
+        }
+    }
+
+    /// With a body of JSON.
+    pub fn json(status: u16, body: &str) -> Self {
+        Self {
+            body: body.to_owned(),
+            ..Self::status(status).header("Content-Type", "application/json")
         }
     }
 
@@ -177,8 +187,11 @@ async fn serve(mut stream: TcpStream, sink: Sink, script: Arc<Script>) {
             return;
         }
         let response = format!(
-            "HTTP/1.1 {} Scripted\r\n{}Content-Length: 2\r\n\r\nok",
-            answer.status, answer.headers
+            "HTTP/1.1 {} Scripted\r\n{}Content-Length: {}\r\n\r\n{}",
+            answer.status,
+            answer.headers,
+            answer.body.len(),
+            answer.body
         );
         if stream.write_all(response.as_bytes()).await.is_err() {
             return;

@@ -1,0 +1,344 @@
+//! A transaction of the store as code outside of it sees it. The code runs on a thread of its own and sends each
+//! statement to whoever owns the connection, so code that hangs or panics costs its own attempt and a thread, never the
+//! connection. On SQLite that connection is the only writer.
+
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{Arc, mpsc},
+    thread,
+};
+
+use jiff::Timestamp;
+
+use super::{InTransaction, SqlValue};
+
+/// Rows that one query may give: they are held in memory while the transaction is open.
+const MOST_ROWS: usize = 10_000;
+
+/// An open transaction of the store, in which the delivery is settled: what is done here commits together with the
+/// settle, or not at all.
+///
+/// Statements are single ones, with parameters `$1`, `$2`, … on both engines; those that control the transaction or the
+/// session are refused. After a statement has failed, the transaction can only be undone.
+pub struct Transaction {
+    say: Box<dyn Fn(Said) + Send>,
+    failed: Option<SqlError>,
+}
+
+/// Why a statement failed, in the words of the database.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct SqlError(pub(super) String);
+
+/// One row of an answer.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Row {
+    pub(super) columns: Arc<[String]>,
+    pub(super) values: Vec<SqlValue>,
+}
+
+/// What the code says to the owner of the connection.
+pub(super) enum Said {
+    Ask(Ask),
+    Ended(Result<(), String>),
+}
+
+/// A statement to run.
+pub(super) struct Ask {
+    pub(super) sql: String,
+    pub(super) params: Vec<SqlValue>,
+    pub(super) reply: mpsc::SyncSender<Result<Reply, SqlError>>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Reply {
+    pub(super) changed: u64,
+    pub(super) rows: Vec<Row>,
+}
+
+impl Reply {
+    /// Adds a row, unless there are too many.
+    pub(super) fn push(&mut self, row: Row) -> Result<(), SqlError> {
+        if self.rows.len() == MOST_ROWS {
+            return Err(SqlError(format!("the query gives more than {MOST_ROWS} rows")));
+        }
+        self.rows.push(row);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+impl Transaction {
+    /// One whose statements all fail.
+    pub(crate) fn nowhere() -> Self {
+        Self {
+            say: Box::new(drop),
+            failed: None,
+        }
+    }
+}
+
+impl Transaction {
+    /// Runs a statement; gives how many rows it inserted, changed or deleted (of a mere query: no particular number).
+    ///
+    /// # Errors
+    /// What the database says. The transaction can only be undone then.
+    pub fn execute(&mut self, sql: &str, params: &[SqlValue]) -> Result<u64, SqlError> {
+        self.ask(sql, params).map(|reply| reply.changed)
+    }
+
+    /// Runs a statement; gives its rows, 10,000 at most.
+    ///
+    /// # Errors
+    /// What the database says, also of a column whose type cannot be read. The transaction can only be undone then.
+    pub fn query(&mut self, sql: &str, params: &[SqlValue]) -> Result<Vec<Row>, SqlError> {
+        self.ask(sql, params).map(|reply| reply.rows)
+    }
+
+    fn ask(&mut self, sql: &str, params: &[SqlValue]) -> Result<Reply, SqlError> {
+        if let Some(error) = &self.failed {
+            return Err(SqlError(format!("an earlier statement failed: {error}")));
+        }
+        let (reply, answer) = mpsc::sync_channel(1);
+        (self.say)(Said::Ask(Ask {
+            sql: sql.to_owned(),
+            params: params.to_vec(),
+            reply,
+        }));
+        let answer = answer
+            .recv()
+            .unwrap_or_else(|_| Err(SqlError("the transaction has ended".to_owned())));
+        if let Err(error) = &answer {
+            self.failed = Some(error.clone());
+        }
+        answer
+    }
+}
+
+impl Row {
+    /// The value of a column, by its name.
+    ///
+    /// # Errors
+    /// No column is called so, or its value does not fit the type.
+    pub fn get<T: FromSql>(&self, column: &str) -> Result<T, SqlError> {
+        let at = self.columns.iter().position(|name| name == column);
+        let value = at.and_then(|at| self.values.get(at));
+        let value = value.ok_or_else(|| SqlError(format!("no column is called `{column}`")))?;
+        T::from_sql(value)
+            .ok_or_else(|| SqlError(format!("column `{column}` does not fit the type that was asked for")))
+    }
+
+    /// The names of the columns.
+    #[must_use]
+    pub fn columns(&self) -> &[String] {
+        &self.columns
+    }
+
+    /// The values, in the order of the columns.
+    #[must_use]
+    pub fn values(&self) -> &[SqlValue] {
+        &self.values
+    }
+}
+
+/// What a column can be read as.
+pub trait FromSql: Sized {
+    /// `None` when the value does not fit.
+    fn from_sql(value: &SqlValue) -> Option<Self>;
+}
+
+impl FromSql for i64 {
+    fn from_sql(value: &SqlValue) -> Option<Self> {
+        match value {
+            SqlValue::Int(int) => Some(*int),
+            SqlValue::Number(text) => text.parse().ok(),
+            _ => None,
+        }
+    }
+}
+
+impl FromSql for f64 {
+    #[allow(clippy::cast_precision_loss, reason = "who asks for a double gets the nearest")]
+    fn from_sql(value: &SqlValue) -> Option<Self> {
+        match value {
+            SqlValue::Int(int) => Some(*int as Self),
+            SqlValue::Number(text) => text.parse().ok(),
+            _ => None,
+        }
+    }
+}
+
+impl FromSql for bool {
+    /// SQLite has no booleans: 0 and 1 are read as such.
+    fn from_sql(value: &SqlValue) -> Option<Self> {
+        match value {
+            SqlValue::Bool(value) => Some(*value),
+            SqlValue::Int(0) => Some(false),
+            SqlValue::Int(1) => Some(true),
+            _ => None,
+        }
+    }
+}
+
+impl FromSql for String {
+    /// Numbers are given in their digits.
+    fn from_sql(value: &SqlValue) -> Option<Self> {
+        match value {
+            SqlValue::Text(text) | SqlValue::Number(text) => Some(text.clone()),
+            SqlValue::Int(int) => Some(int.to_string()),
+            _ => None,
+        }
+    }
+}
+
+impl FromSql for Vec<u8> {
+    fn from_sql(value: &SqlValue) -> Option<Self> {
+        match value {
+            SqlValue::Bytes(bytes) => Some(bytes.to_vec()),
+            SqlValue::Text(text) => Some(text.clone().into_bytes()),
+            _ => None,
+        }
+    }
+}
+
+impl<T: FromSql> FromSql for Option<T> {
+    fn from_sql(value: &SqlValue) -> Option<Self> {
+        match value {
+            SqlValue::Null => Some(None),
+            value => T::from_sql(value).map(Some),
+        }
+    }
+}
+
+macro_rules! into_value {
+    ($($from:ty => |$value:ident| $into:expr),+ $(,)?) => {$(
+        impl From<$from> for SqlValue {
+            fn from($value: $from) -> Self {
+                $into
+            }
+        }
+    )+};
+}
+
+into_value! {
+    bool => |value| Self::Bool(value),
+    i64 => |value| Self::Int(value),
+    i32 => |value| Self::Int(value.into()),
+    u32 => |value| Self::Int(value.into()),
+    f64 => |value| Self::Number(format!("{value:?}")),
+    &str => |value| Self::Text(value.to_owned()),
+    &String => |value| Self::Text(value.clone()),
+    String => |value| Self::Text(value),
+    Vec<u8> => |value| Self::Bytes(value.into()),
+    bytes::Bytes => |value| Self::Bytes(value),
+    Timestamp => |value| Self::Text(value.to_string()),
+}
+
+impl<T: Into<Self>> From<Option<T>> for SqlValue {
+    fn from(value: Option<T>) -> Self {
+        value.map_or(Self::Null, Into::into)
+    }
+}
+
+/// Runs code, one piece after the other, on a thread that is made when it is needed.
+#[derive(Default)]
+pub(super) struct Runner {
+    jobs: Option<mpsc::Sender<Job>>,
+}
+
+type Job = Box<dyn FnOnce() + Send>;
+
+impl Runner {
+    /// Starts the code; everything it says goes to `say`, at the end that it has ended, unless it never does.
+    pub(super) fn start(&mut self, work: &InTransaction, say: impl Fn(Said) + Send + Clone + 'static) {
+        let work = Arc::clone(work);
+        let job: Job = Box::new(move || {
+            let mut transaction = Transaction {
+                say: Box::new(say.clone()),
+                failed: None,
+            };
+            let done = catch_unwind(AssertUnwindSafe(|| work(&mut transaction)));
+            say(Said::Ended(match (done, transaction.failed) {
+                (Ok(Ok(())), None) => Ok(()),
+                // The code may have gone on; what it did is undone.
+                (Ok(Ok(())), Some(error)) => Err(error.0),
+                (Ok(Err(error)), _) => Err(error),
+                (Err(panic), _) => Err(format!("the handler panicked: {}", text_of(&*panic))),
+            }));
+        });
+        let job = match &self.jobs {
+            Some(jobs) => match jobs.send(job) {
+                Ok(()) => return,
+                Err(mpsc::SendError(job)) => job,
+            },
+            None => job,
+        };
+        let (jobs, queue) = mpsc::channel::<Job>();
+        // Without a thread the code never says a word: its channel closes.
+        let thread = thread::Builder::new().name("cerca-native".to_owned()).spawn(move || {
+            while let Ok(job) = queue.recv() {
+                job();
+            }
+        });
+        if thread.is_ok() && jobs.send(job).is_ok() {
+            self.jobs = Some(jobs);
+        }
+    }
+
+    /// Leaves the thread to code that did not end in time; it ends after it.
+    pub(super) fn abandon(&mut self) {
+        self.jobs = None;
+    }
+}
+
+fn text_of(panic: &(dyn std::any::Any + Send)) -> &str {
+    panic
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("no message")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_read_as_what_is_asked_for() {
+        let row = Row {
+            columns: ["a", "b", "c"].map(str::to_owned).into_iter().collect(),
+            values: vec![SqlValue::Int(1), SqlValue::Null, SqlValue::Number("1.50".into())],
+        };
+        assert_eq!(row.get::<i64>("a"), Ok(1));
+        assert_eq!(row.get::<bool>("a"), Ok(true));
+        assert_eq!(row.get::<Option<String>>("b"), Ok(None));
+        assert_eq!(row.get::<String>("c"), Ok("1.50".to_owned()));
+        assert!(row.get::<i64>("b").unwrap_err().to_string().contains("`b`"));
+        assert!(row.get::<i64>("d").unwrap_err().to_string().contains("`d`"));
+    }
+
+    #[test]
+    fn a_thread_survives_panics_and_is_left_to_code_that_hangs() {
+        let mut runner = Runner::default();
+        let (sender, said) = mpsc::channel();
+        let run = |runner: &mut Runner, work: InTransaction| {
+            let sender = sender.clone();
+            runner.start(&work, move |said| drop(sender.send(said)));
+        };
+        run(&mut runner, Arc::new(|_| panic!("no luck")));
+        assert!(matches!(said.recv(), Ok(Said::Ended(Err(why))) if why.contains("no luck")));
+
+        let (go, wait) = mpsc::channel::<()>();
+        let wait = std::sync::Mutex::new(wait);
+        let hangs: InTransaction = Arc::new(move |_| {
+            let _ = wait.lock().unwrap().recv();
+            Ok(())
+        });
+        run(&mut runner, hangs);
+        runner.abandon();
+        run(&mut runner, Arc::new(|_| Err("second".into())));
+        assert!(matches!(said.recv(), Ok(Said::Ended(Err(why))) if why == "second"));
+        drop(go);
+        assert!(matches!(said.recv(), Ok(Said::Ended(Ok(())))));
+    }
+}
