@@ -45,7 +45,7 @@ pub(super) struct Send {
     lines: bool,
     #[arg(long, default_value = "POST")]
     method: String,
-    /// A header "Name: value"; a value env:NAME or file:PATH is read at each try and never stored
+    /// A header "Name: value"; a value `env:NAME` or `file:PATH` is read at each try and never stored
     #[arg(long = "header", short = 'H', value_name = "HEADER")]
     headers: Vec<String>,
     /// The file that keeps what is not done
@@ -136,9 +136,8 @@ impl Send {
 
     /// Puts the input into the spool, before anything is sent.
     fn put(&self, spool: &mut Spool) -> anyhow::Result<()> {
-        let (file, url) = match (&self.file, &self.url) {
-            (Some(file), Some(url)) => (file, url),
-            _ => bail!("a file and --url are required"),
+        let (Some(file), Some(url)) = (&self.file, &self.url) else {
+            bail!("a file and --url are required");
         };
         let parsed = reqwest::Url::parse(url).with_context(|| format!("--url {url}"))?;
         if !matches!(parsed.scheme(), "http" | "https") {
@@ -360,10 +359,7 @@ fn list(context: &Context, spool: &Spool) -> anyhow::Result<ExitCode> {
             ]);
             Ok(())
         })
-        .or_else(|error| match failure.take() {
-            Some(failure) => Err(failure),
-            None => Err(error.into()),
-        })?;
+        .map_err(|error| failure.take().unwrap_or_else(|| error.into()))?;
     if !context.out.json {
         if count == 0 {
             context.out.line("The spool is empty.")?;

@@ -69,6 +69,7 @@ const SETTINGS: &[(&str, &str, Kind)] = &[
     ("retention", "done", Kind::Text),
     ("retention", "failed", Kind::Text),
     ("retention", "dedupe", Kind::Text),
+    ("outbox", "poll", Kind::Text),
     ("log", "format", Kind::Text),
     ("log", "level", Kind::Text),
 ];

@@ -36,7 +36,7 @@ use super::{
     batch::{HandoffSlot, Pending, validate},
     budget::Budget,
     cache::Cached,
-    outbox::{Order, ROWS},
+    outbox::Order,
     retention::Cursors,
     task::Task,
 };
@@ -114,22 +114,6 @@ impl PostgresStore {
             purge: Cursors::default(),
             closing,
         }))
-    }
-}
-
-impl PostgresStore {
-    async fn refuse_first(&self, why: String) -> Result<Relayed, StoreError> {
-        let reason = why.clone();
-        let refused = self
-            .outbox
-            .ask(move |db| Box::pin(async move { outbox::refuse_first(db, &reason).await }))
-            .await?;
-        super::outbox::report(refused.map(|id| (id, why)).as_slice());
-        Ok(Relayed {
-            refused: u64::from(refused.is_some()),
-            more: true,
-            ..Relayed::default()
-        })
     }
 }
 
@@ -248,29 +232,7 @@ impl Queue for PostgresStore {
 
 impl Outbox for PostgresStore {
     fn relay(&self, routes: Arc<TopicRoutes>) -> StoreFuture<'_, Relayed> {
-        Box::pin(async move {
-            let mut limit = ROWS;
-            loop {
-                let (routes, order, handoff) =
-                    (Arc::clone(&routes), Arc::clone(&self.order), Arc::clone(&self.handoff));
-                let moved = self
-                    .outbox
-                    .ask(move |db| Box::pin(async move { outbox::relay(db, &routes, &order, &handoff, limit).await }))
-                    .await;
-                match moved {
-                    // One row is at fault: it is found by halving.
-                    Err(StoreError::Refused(_)) if limit > 1 => limit /= 2,
-                    Err(StoreError::Refused(why)) => return self.refuse_first(why).await,
-                    Err(error) => return Err(error),
-                    Ok(moved) => {
-                        return moved.map(|moved| Relayed {
-                            more: moved.more || limit < ROWS,
-                            ..moved
-                        });
-                    }
-                }
-            }
-        })
+        Box::pin(outbox::run(&self.outbox, routes, &self.order, &self.handoff))
     }
 
     fn backlog(&self) -> StoreFuture<'_, Backlog> {

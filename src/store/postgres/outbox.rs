@@ -1,6 +1,6 @@
 //! The outbox: rows become events and go, in one transaction.
 
-use std::{mem, time::Duration};
+use std::{mem, sync::Arc, time::Duration};
 
 use sqlx::{Connection as _, PgConnection, PgPool, Row as _, postgres::PgRow};
 
@@ -8,8 +8,9 @@ use super::{
     super::{
         Backlog, Relayed, StoreError,
         batch::{Batch, HandoffSlot, RowOutcome},
-        outbox::{self, BYTES, Order, Routes, Row, Sorted},
+        outbox::{self, BYTES, Order, ROWS, Routes, Row, Sorted},
     },
+    actor::Actor,
     connect::read_error,
     ingest, time,
 };
@@ -19,8 +20,48 @@ use crate::domain::Intent;
 /// rows. It ends with its transaction.
 const LOCK: i64 = 0x6365_7263_616f_7574;
 
+/// Moves one batch. Where the database refuses the event of one row, the row is found by halving and marked.
+pub(super) async fn run(
+    actor: &Actor,
+    routes: Routes,
+    order: &Arc<Order>,
+    handoff: &HandoffSlot,
+) -> Result<Relayed, StoreError> {
+    let mut limit = ROWS;
+    loop {
+        let (routes, order, handoff) = (Arc::clone(&routes), Arc::clone(order), Arc::clone(handoff));
+        let moved = actor
+            .ask(move |db| Box::pin(async move { relay(db, &routes, &order, &handoff, limit).await }))
+            .await;
+        let why = match moved {
+            Err(StoreError::Refused(_)) if limit > 1 => {
+                limit /= 2;
+                continue;
+            }
+            Err(StoreError::Refused(why)) => why,
+            Err(error) => return Err(error),
+            Ok(moved) => {
+                return moved.map(|moved| Relayed {
+                    more: moved.more || limit < ROWS,
+                    ..moved
+                });
+            }
+        };
+        let reason = why.clone();
+        let refused = actor
+            .ask(move |db| Box::pin(async move { refuse_first(db, &reason).await }))
+            .await?;
+        outbox::report(refused.map(|id| (id, why)).as_slice());
+        return Ok(Relayed {
+            refused: u64::from(refused.is_some()),
+            more: true,
+            ..Relayed::default()
+        });
+    }
+}
+
 /// Moves at most `limit` rows.
-pub(super) async fn relay(
+async fn relay(
     db: &mut PgConnection,
     routes: &Routes,
     order: &Order,
@@ -142,7 +183,7 @@ async fn refuse(db: &mut PgConnection, id: i64, why: &str) -> sqlx::Result<()> {
 }
 
 /// Marks the first row, whose event the database itself refuses.
-pub(super) async fn refuse_first(db: &mut PgConnection, why: &str) -> sqlx::Result<Option<i64>> {
+async fn refuse_first(db: &mut PgConnection, why: &str) -> sqlx::Result<Option<i64>> {
     let first: Option<i64> =
         sqlx::query_scalar("SELECT id FROM outbox WHERE error IS NULL ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED")
             .fetch_optional(&mut *db)

@@ -105,8 +105,10 @@ fn settle_rows(db: &Connection, sorted: &mut Sorted) -> rusqlite::Result<()> {
     Ok(())
 }
 
+type Oldest = (Vec<Row>, Vec<(i64, String)>, bool);
+
 /// The oldest rows, those that hold no text where one is expected, and whether there may be more.
-fn read(db: &Connection) -> rusqlite::Result<(Vec<Row>, Vec<(i64, String)>, bool)> {
+fn read(db: &Connection) -> rusqlite::Result<Oldest> {
     let mut oldest = db.prepare_cached(
         "SELECT id, octet_length(payload), idempotency_key, topic, content_type, headers, ordering_key, created_at, payload
          FROM outbox WHERE error IS NULL ORDER BY id LIMIT ?1",
