@@ -1,6 +1,7 @@
 //! The composition root: builds every part from the configuration and alone knows them all. One token stops everything,
 //! in the order in which nothing is lost: no new requests, then no requests, then no work, then no store.
 
+mod backfill;
 mod keys;
 mod overrides;
 mod plan;
@@ -24,6 +25,7 @@ use crate::{
     worker::{self, Worker},
 };
 
+pub(crate) use backfill::backfiller;
 pub use plan::{DEFAULT_HANDLER, FIRST_PROVIDER, Plan, plan, registry};
 pub(crate) use plan::{provider_problem, provider_warnings};
 pub use statements::{Findings, look};
@@ -99,7 +101,8 @@ pub async fn start(
     if let Some(worker) = &worker {
         store.set_handoff(worker.handoff());
     }
-    let router = plan.router;
+    let router = Arc::new(plan.router);
+    let backfills = backfill::turns(config, &plan.providers, &router);
     let providers = Arc::new(http::Providers::new(plan.providers));
     if start.role != Role::Worker {
         tokio::spawn(keys::refresh(Arc::clone(&providers), stop.clone()));
@@ -121,6 +124,11 @@ pub async fn start(
         providers,
         secrets,
         router: Arc::new(move |provider, adapter, event_type| router.routes(provider, adapter, event_type)),
+        quarantine: http::QuarantineLimits {
+            rows: config.quarantine.rows,
+            bytes: config.quarantine.bytes,
+            rate: config.quarantine.rate,
+        },
         handlers,
         prometheus: prometheus.clone(),
     };
@@ -138,6 +146,8 @@ pub async fn start(
             let desk = Desk {
                 store: Arc::clone(&store),
                 retention: purge_policy(&config.retention),
+                quarantine: config.retention.quarantine,
+                backfills,
                 stop: stop.clone(),
             };
             Some(Timetable::start(&desk).await.context("cannot start the timetable")?)

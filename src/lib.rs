@@ -5,6 +5,7 @@
 
 pub mod adapters;
 pub mod app;
+pub mod backfill;
 pub mod cli;
 pub mod config;
 pub mod domain;

@@ -148,6 +148,12 @@ const METRICS: &[(&str, Kind, Option<Unit>, &str)] = &[
         "How long a commit took",
     ),
     (
+        "cerca_backfill_events_total",
+        Kind::Counter,
+        None,
+        "Events that scheduled backfills looked at, by provider and outcome (known, stored, held_back, failed)",
+    ),
+    (
         "cerca_sqlite_wal_bytes",
         Kind::Gauge,
         Some(Unit::Bytes),

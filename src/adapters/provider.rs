@@ -7,6 +7,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 
 use super::{
     adapter::Adapter,
+    backfill::Backfill,
     compile_signature::tolerance,
     digest::Digester,
     expr::Expr,
@@ -61,6 +62,7 @@ pub struct Provider {
     pub(crate) secrets: Vec<SecretString>,
     pub(crate) options: BTreeMap<String, String>,
     normalize: Option<Arc<Normalize>>,
+    backfills: Arc<[Backfill]>,
     /// The keys of `[keys]` that are at hand.
     pub(crate) fetched: Arc<KeyCache>,
     /// What a fetched certificate must lead to, as DER; none: the public roots.
@@ -144,6 +146,7 @@ impl Provider {
             secrets: spec.secrets,
             options: spec.options,
             normalize: adapter.normalize().cloned(),
+            backfills: Arc::clone(adapter.backfills()),
             warnings,
         })
     }
@@ -167,6 +170,12 @@ impl Provider {
     #[must_use]
     pub fn normalize(&self) -> Option<&Arc<Normalize>> {
         self.normalize.as_ref()
+    }
+
+    /// How past events are listed at the sender's API; empty where that is not known.
+    #[must_use]
+    pub fn backfills(&self) -> &[Backfill] {
+        &self.backfills
     }
 
     /// What this sender wants to read after an event.

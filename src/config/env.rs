@@ -69,6 +69,10 @@ const SETTINGS: &[(&str, &str, Kind)] = &[
     ("retention", "done", Kind::Text),
     ("retention", "failed", Kind::Text),
     ("retention", "dedupe", Kind::Text),
+    ("retention", "quarantine", Kind::Text),
+    ("quarantine", "rows", Kind::Whole),
+    ("quarantine", "bytes", Kind::Text),
+    ("quarantine", "rate", Kind::Whole),
     ("log", "format", Kind::Text),
     ("log", "level", Kind::Text),
 ];

@@ -11,7 +11,7 @@ mod retry;
 pub use adapter::AdapterName;
 pub use answer::Answer;
 pub use delivery::{Attempt, AttemptOutcome, Claim, Delivery, DeliveryState, Outcome, Settle};
-pub use event::{EventStatus, NewEvent, StoredEvent};
+pub use event::{BACKFILLED, EventStatus, NewEvent, StoredEvent};
 pub(crate) use money::{decimals, scaled};
 pub use request::{HeaderList, RawRequest};
 pub use retry::RetryPolicy;

@@ -23,7 +23,7 @@ use super::{
     query::{self, DiscardOne, EventsQuery, ReprocessMany, ReprocessOne},
 };
 
-type Answer = Result<HttpResponse, Problem>;
+pub(super) type Answer = Result<HttpResponse, Problem>;
 
 /// `GET /`
 pub(super) async fn index() -> HttpResponse {
@@ -121,6 +121,9 @@ pub(super) async fn reprocess_many(request: HttpRequest, mut body: web::Payload,
             "name at least one of provider, type, status, handler, since, until, q",
         ));
     }
+    if !asked.dry_run && (asked.background || asked.rate.is_some()) {
+        return super::jobs::begin(&state, filter, asked).await;
+    }
     let scope = ReprocessScope::Filter(filter);
     let done = reprocess(&state, scope, asked.handlers, asked.dry_run, asked.reason).await?;
     Ok(reprocessed(done, asked.dry_run))
@@ -143,7 +146,7 @@ async fn reprocess(
 }
 
 /// A delivery to a handler that is not configured would wait for ever.
-fn known_handlers(state: &State, names: Vec<String>) -> Result<Vec<Arc<str>>, Problem> {
+pub(super) fn known_handlers(state: &State, names: Vec<String>) -> Result<Vec<Arc<str>>, Problem> {
     if names.is_empty() {
         return Err(Problem::bad_request(
             "`handlers` is empty; leave it out to take the event's own",
@@ -209,7 +212,7 @@ pub(super) async fn providers(request: HttpRequest, state: web::Data<State>) -> 
     Ok(ok(&json!({"providers": list})))
 }
 
-fn ok(value: &impl Serialize) -> HttpResponse {
+pub(super) fn ok(value: &impl Serialize) -> HttpResponse {
     match serde_json::to_vec(value) {
         Ok(json) => HttpResponse::Ok()
             .insert_header((header::CONTENT_TYPE, "application/json"))
@@ -227,19 +230,19 @@ fn no_event() -> Problem {
     Problem::not_found("there is no such event")
 }
 
-fn failed(error: StoreError) -> Problem {
+pub(super) fn failed(error: StoreError) -> Problem {
     tracing::warn!(%error, "the store did not answer the API");
     error.into()
 }
 
-fn by_api(reason: Option<String>) -> Who {
+pub(super) fn by_api(reason: Option<String>) -> Who {
     Who {
         actor: "api".into(),
         reason,
     }
 }
 
-async fn read_json<T>(request: &HttpRequest, payload: &mut web::Payload) -> Result<T, Problem>
+pub(super) async fn read_json<T>(request: &HttpRequest, payload: &mut web::Payload) -> Result<T, Problem>
 where
     T: for<'de> Deserialize<'de> + Default,
 {

@@ -1,8 +1,13 @@
 //! What happens by the clock: short calls to the store, safe to run twice and on two nodes.
 
+mod backfill;
+mod jobs;
 mod retention;
 
-use std::{sync::Arc, time::Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use futures_util::future::BoxFuture;
 use tokio::sync::Mutex;
@@ -11,11 +16,17 @@ use tokio_util::sync::CancellationToken;
 
 use crate::store::{PurgePolicy, Store, StoreError};
 
+pub use backfill::Turn;
+
 /// What jobs work with.
 #[derive(Clone)]
 pub struct Desk {
     pub store: Arc<dyn Store>,
     pub retention: PurgePolicy,
+    /// How long refused requests are kept.
+    pub quarantine: Duration,
+    /// Providers whose past events are fetched.
+    pub backfills: Arc<[Turn]>,
     /// Cancelled when the process stops; long jobs end at their next step.
     pub stop: CancellationToken,
 }
@@ -29,11 +40,29 @@ struct Entry {
 }
 
 /// Everything that happens by the clock. Odd minutes, so that it does not fall together with everyone else's jobs.
-const TIMETABLE: &[Entry] = &[Entry {
-    name: "retention",
-    cron: "0 3/10 * * * *",
-    run: |desk| Box::pin(retention::run(desk)),
-}];
+const TIMETABLE: &[Entry] = &[
+    Entry {
+        name: "retention",
+        cron: "0 3/10 * * * *",
+        run: |desk| Box::pin(retention::run(desk)),
+    },
+    Entry {
+        name: "quarantine",
+        cron: "20 7/10 * * * *",
+        run: |desk| Box::pin(jobs::quarantine(desk)),
+    },
+    // Looks who is due; how often that is, each provider says.
+    Entry {
+        name: "backfill",
+        cron: "40 * * * * *",
+        run: |desk| Box::pin(backfill::run(desk)),
+    },
+    Entry {
+        name: "reprocess",
+        cron: "50 * * * * *",
+        run: |desk| Box::pin(jobs::resume(desk)),
+    },
+];
 
 /// The running timetable.
 pub struct Timetable(JobScheduler);
@@ -88,8 +117,6 @@ async fn once(entry: &Entry, desk: Desk) {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::store;
 
@@ -105,6 +132,8 @@ mod tests {
                 failed: day,
                 dedupe: day,
             },
+            quarantine: day,
+            backfills: Arc::default(),
             stop: CancellationToken::new(),
         };
         let timetable = Timetable::start(&desk).await.unwrap();

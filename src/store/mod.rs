@@ -10,13 +10,19 @@ mod batch;
 mod budget;
 mod cache;
 mod filter;
+mod jobs;
 mod options;
 mod postgres;
+mod refused;
 mod retention;
 mod sqlite;
 mod statement;
 mod task;
+#[cfg(test)]
+pub(crate) mod testing;
 mod types;
+mod upkeep;
+mod walk;
 
 use std::{sync::Arc, time::Duration};
 
@@ -24,17 +30,20 @@ use futures_util::future::BoxFuture;
 
 use crate::domain::{Claim, NewEvent, Settle};
 
+pub use jobs::run_job;
 pub use options::{Options, open};
+pub use refused::{Quarantine, Refused, RefusedFilter, RefusedPage, RefusedRow, Room};
 pub use types::{
     Accepted, Applied, AttemptLimit, ClaimRequest, Discarded, Effect, EventDetail, EventFilter, EventRow, HandlerStats,
     Lease, Page, Prepared, PurgePolicy, Purged, Received, Reprocess, ReprocessScope, Reprocessed, SealedSecret,
     SqlValue, Stats, StoreError, Swept, Who,
 };
+pub use upkeep::{BackfillTurn, Export, Job, JobState, NewJob, Runner, Upkeep};
 
 pub type StoreFuture<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
 
 /// Everything that a database does for Cerca.
-pub trait Store: Inbox + Queue + Admin {}
+pub trait Store: Inbox + Queue + Admin + Upkeep + Quarantine {}
 
 /// Takes events in.
 pub trait Inbox: Send + Sync {
@@ -98,7 +107,7 @@ pub trait Queue: Send + Sync {
 
 /// What people, the API and the timetable ask.
 pub trait Admin: Send + Sync {
-    /// One page of events, newest first.
+    /// One page of events, newest first. A page that had to look long is short, even empty, and has a `next`.
     fn events(&self, filter: EventFilter, cursor: Option<i64>, limit: u32) -> StoreFuture<'_, Page>;
 
     /// How many events the filter matches.

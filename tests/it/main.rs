@@ -6,12 +6,15 @@
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "this whole binary is tests")]
 #![allow(unreachable_pub, reason = "the support modules are written as a library would be")]
 
+mod backfill;
 mod bytes;
 mod durable;
 mod lease;
 mod once;
 mod operate;
 mod outage;
+mod people;
+mod quarantine;
 mod refuse;
 mod retry;
 mod seal;

@@ -14,7 +14,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{Providers, Running, Secrets, Services, Settings, start};
+use super::{Providers, QuarantineLimits, Running, Secrets, Services, Settings, start};
 use crate::{
     adapters::{Adapter, Provider, ProviderSpec, Registry},
     store::Store,
@@ -121,6 +121,11 @@ fn services(store: Arc<dyn Store>) -> Services {
             Some("ignored") => "".into(),
             _ => "ledger,mail".into(),
         }),
+        quarantine: QuarantineLimits {
+            rows: 100,
+            bytes: 1 << 20,
+            rate: 100,
+        },
         handlers: vec!["ledger".into(), "mail".into()],
         prometheus: Some(prometheus),
     }

@@ -78,6 +78,8 @@ fn row((index, event): (usize, NewEvent)) -> EventRow {
 
 impl Store for MemoryStore {}
 
+crate::store::testing::no_upkeep!(MemoryStore);
+
 impl Inbox for MemoryStore {
     fn accept(&self, events: Vec<NewEvent>) -> StoreFuture<'static, Vec<Accepted>> {
         let accepted = self

@@ -9,10 +9,12 @@ mod effects;
 mod ingest;
 mod people;
 mod purge;
+mod quarantine;
 mod read;
 mod secrets;
 mod settle;
 mod time;
+mod upkeep;
 mod values;
 
 use std::{sync::Arc, time::Duration};

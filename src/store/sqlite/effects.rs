@@ -139,6 +139,22 @@ fn apply(db: &Connection, deadline: &Deadline, checked: &mut Checked, wait: &Wai
     }
 }
 
+/// Runs the statement of an effect in a transaction that is undone.
+pub(super) fn rehearse(db: &Connection, deadline: &Deadline, effect: &Effect) -> rusqlite::Result<Result<(), String>> {
+    let limit = effect.limit.min(LONGEST);
+    db.execute_batch("BEGIN IMMEDIATE")?;
+    deadline.begin(limit, &CancellationToken::new());
+    let ran = run(db, &mut Checked::default(), effect);
+    deadline.end();
+    if !db.is_autocommit() {
+        db.execute_batch("ROLLBACK")?;
+    }
+    match ran {
+        Err(error) if is_database(&error) => Err(error),
+        ran => Ok(ran.map_err(|error| message(&error, limit))),
+    }
+}
+
 /// What SQLite says of a statement before it runs.
 pub(super) fn prepare(db: &Connection, statement: &str, params: usize) -> Prepared {
     if let Err(error) = check(db, statement) {

@@ -120,7 +120,7 @@ fn revive(db: &Connection, id: i64, handler: &str, key: Option<&str>, dry_run: b
 }
 
 /// Writes a line of the audit, or adds to the one of an earlier chunk.
-fn record(
+pub(super) fn record(
     db: &Connection,
     line: Option<i64>,
     action: &str,

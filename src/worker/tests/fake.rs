@@ -243,6 +243,8 @@ impl Inbox for Fake {
 
 impl Store for Fake {}
 
+crate::store::testing::no_upkeep!(Fake);
+
 impl Admin for Fake {
     fn events(&self, _: EventFilter, _: Option<i64>, _: u32) -> StoreFuture<'_, Page> {
         unimplemented!()

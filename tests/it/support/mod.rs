@@ -1,6 +1,7 @@
 //! The world around the binary under test: a store, senders, targets, and eyes on all of them. Nothing here uses
 //! Cerca's own code, so that a test cannot share a mistake with it.
 
+mod api;
 mod client;
 mod load;
 mod process;
@@ -13,12 +14,13 @@ use std::{future::Future, panic::AssertUnwindSafe, time::Duration};
 
 use futures_util::FutureExt as _;
 
+pub use api::{Api, Asked, Said};
 pub use client::{raw_exchange, stripe_body};
 pub use load::Load;
 pub use process::{Signal, resident_kib};
 pub use server::{Server, Setup, cerca};
 pub use sign::{GITHUB_SECRET, STRIPE_SECRET, github, hmac_hex, now, stripe, stripe_at, stripe_signature};
-pub use sink::{Answer, Sink};
+pub use sink::{Answer, Received, Sink};
 pub use store::{Engine, TestStore};
 
 /// Turns tests that take a store into one test for each engine: `on_both_stores!(a, b)` makes `a::sqlite`,
