@@ -2,6 +2,7 @@
 //! 0 success, 1 failure, 2 wrong usage.
 
 mod backfill;
+mod bench;
 mod check;
 mod context;
 mod demo;
@@ -81,6 +82,8 @@ enum Command {
     Stats,
     /// Remove what is older than `[retention]` says
     Purge(purge::Purge),
+    /// Measure how many webhooks a second this machine stores durably
+    Bench(bench::Bench),
 }
 
 /// Runs the command line of this process.
@@ -119,6 +122,7 @@ async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Backfill(command) => Box::pin(command.run(&context)).await,
         Command::Stats => stats::run(&context).await,
         Command::Purge(command) => command.run(&context).await,
+        Command::Bench(command) => command.run(&context).await,
     }
 }
 
