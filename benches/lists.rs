@@ -62,7 +62,7 @@ async fn measure(db: Db, name: &str, fill: &str, events: u64) {
         started.elapsed().as_secs_f64()
     );
     let text = |text: &str| Some(text.to_owned());
-    let at = |share: f64| Timestamp::from_second(1_700_000_000 + (events as f64 * share) as i64).ok();
+    let at = |tenths: u64| Timestamp::from_second(1_700_000_000 + i64::try_from(events * tenths / 10).unwrap()).ok();
     let none = EventFilter::default;
     let filters = [
         ("none", none()),
@@ -143,20 +143,8 @@ async fn measure(db: Db, name: &str, fill: &str, events: u64) {
                 ..none()
             },
         ),
-        (
-            "since, last tenth",
-            EventFilter {
-                since: at(0.9),
-                ..none()
-            },
-        ),
-        (
-            "until, first tenth",
-            EventFilter {
-                until: at(0.1),
-                ..none()
-            },
-        ),
+        ("since, last tenth", EventFilter { since: at(9), ..none() }),
+        ("until, first tenth", EventFilter { until: at(1), ..none() }),
         (
             "q, common",
             EventFilter {

@@ -136,11 +136,7 @@ impl<'a> Fetcher<'a> {
                 let seconds = pause.as_secs();
                 return Err(self.wrong(url, format!("{problem}; it asks to wait {seconds} s")));
             }
-            tracing::debug!(
-                problem,
-                pause_ms = pause.as_millis() as u64,
-                "the sender's API is asked again"
-            );
+            tracing::debug!(problem, pause = ?pause, "the sender's API is asked again");
             tokio::select! {
                 () = self.stop.cancelled() => return Err(BackfillError::Stopped),
                 () = tokio::time::sleep(pause) => {}

@@ -32,7 +32,7 @@ pub(super) struct List {
     /// Of this registered provider
     #[arg(long)]
     provider: Option<String>,
-    /// Refused for this reason, such as wrong_signature
+    /// Refused for this reason, such as `wrong_signature`
     #[arg(long)]
     reason: Option<String>,
     /// How many at most

@@ -29,8 +29,8 @@ pub(in crate::cli) struct Shadow {
     /// http: where to send, in the place of the handler's own URL
     #[arg(long)]
     url: Option<String>,
-    /// exec: the program to run in the place of the handler's own, and its arguments
-    #[arg(long, num_args = 1.., value_name = "PROGRAM", allow_hyphen_values = true)]
+    /// exec: the program to run in the place of the handler's own; again for each of its arguments
+    #[arg(long, value_name = "PROGRAM", allow_hyphen_values = true)]
     command: Vec<String>,
     /// How many events at most
     #[arg(long, short = 'n', default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..))]

@@ -39,7 +39,7 @@ impl Pass<'_> {
             self.wrong(&at("backfill"), format!("{every} is more often than every {least}"));
         }
         let every = table.backfill.unwrap_or_default();
-        let window = table.backfill_window.unwrap_or((every * 2).max(MIN_WINDOW));
+        let window = table.backfill_window.unwrap_or_else(|| (every * 2).max(MIN_WINDOW));
         if window < every {
             self.wrong(
                 &at("backfill_window"),
