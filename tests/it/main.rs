@@ -6,8 +6,10 @@
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "this whole binary is tests")]
 #![allow(unreachable_pub, reason = "the support modules are written as a library would be")]
 
+mod away;
 mod backfill;
 mod bytes;
+mod doubt;
 mod durable;
 mod lease;
 mod once;
@@ -19,6 +21,7 @@ mod refuse;
 mod retry;
 mod seal;
 mod senders;
+mod shape;
 mod slow;
 mod support;
 mod vectors;

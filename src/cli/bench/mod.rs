@@ -20,8 +20,7 @@ use super::{
 use crate::{
     app::{self, Plan, Role, Running, Start},
     config::{Config, Environment, Log, LogFormat},
-    domain::Claim,
-    handlers::{Action, Failure, Handler},
+    handlers::{Action, Failure, Handler, Outgoing},
     store::EventFilter,
     telemetry, units,
 };
@@ -212,7 +211,7 @@ impl Bench {
 struct Nothing;
 
 impl Handler for Nothing {
-    fn handle<'a>(&'a self, _: &'a Claim) -> BoxFuture<'a, Result<(), Failure>> {
+    fn handle<'a>(&'a self, _: &'a Outgoing<'a>) -> BoxFuture<'a, Result<(), Failure>> {
         Box::pin(async { Ok(()) })
     }
 }

@@ -16,7 +16,7 @@ use crate::{
     cli::output::{code, complain, counted},
     config,
     domain::{Attempt, AttemptOutcome, Claim, StoredEvent},
-    handlers::{Action, Failure, HandlerSpec, Kind, Route},
+    handlers::{Action, Failure, HandlerSpec, Kind, Outgoing, Route, Shaped},
     store::{Effect, EventDetail, Received},
 };
 
@@ -54,7 +54,7 @@ enum Verdict {
     Better,
     /// Done then, failed now.
     Worse,
-    /// Failed then and now, in another way.
+    /// Failed then and now in another way, or filtered only once.
     Other,
     /// Never tried by this handler, or not yet.
     New,
@@ -88,6 +88,11 @@ impl Said {
             status: error.as_deref().and_then(status),
             error,
         }
+    }
+
+    /// Done, or not wanted by the handler's filter.
+    fn is_right(&self) -> bool {
+        matches!(self.outcome, "done" | "filtered")
     }
 
     fn words(&self) -> String {
@@ -161,17 +166,20 @@ impl Desk<'_> {
     }
 
     async fn attempt(&self, route: &Route, claim: &Claim) -> anyhow::Result<Said> {
-        let failed = |failure: Failure| match failure {
-            Failure::Retry(error) => Said::new("retry", Some(error)),
-            Failure::RetryAfter { error, .. } => Said::new("retry", Some(error)),
-            Failure::GiveUp(error) => Said::new("dead", Some(error)),
+        let outgoing = match &route.shape {
+            None => Outgoing::raw(claim),
+            Some(shape) => match shape.apply(claim).await {
+                Ok(Shaped::Send(outgoing)) => outgoing,
+                Ok(Shaped::Filtered(_)) => return Ok(Said::new("filtered", None)),
+                Err(failure) => return Ok(failed(failure)),
+            },
         };
         let done = match &route.action {
-            Action::Outside(handler) => match tokio::time::timeout(route.timeout, handler.handle(claim)).await {
+            Action::Outside(handler) => match tokio::time::timeout(route.timeout, handler.handle(&outgoing)).await {
                 Ok(done) => done,
-                Err(_) => Err(Failure::Retry("the handler's time ran out".to_owned())),
+                Err(_) => Err(Failure::Unknown("the handler's time ran out".to_owned())),
             },
-            Action::InStore(action) => match (action.params)(claim) {
+            Action::InStore(action) => match (action.params)(&outgoing) {
                 Err(failure) => Err(failure),
                 Ok(params) => {
                     let effect = Effect {
@@ -248,9 +256,20 @@ impl Desk<'_> {
     }
 }
 
+fn failed(failure: Failure) -> Said {
+    let outcome = match failure {
+        Failure::GiveUp(_) => "dead",
+        Failure::Unknown(_) => "unknown",
+        Failure::Retry(_) | Failure::RetryAfter { .. } | Failure::NotNow { .. } => "retry",
+    };
+    Said::new(outcome, Some(failure.to_string()))
+}
+
 /// The handler's table with another target, where it has one outside of the store.
 fn turned_away(spec: &HandlerSpec, command: &Shadow) -> anyhow::Result<HandlerSpec> {
     let mut spec = spec.clone();
+    // The real target is asked nothing either.
+    spec.probe = None;
     if command.url.is_some() && spec.kind != Kind::Http {
         bail!("--url is for http handlers, and {} is none", spec.name);
     }
@@ -314,20 +333,21 @@ fn claim(handler: &Arc<str>, detail: &EventDetail, received: Received) -> Option
 /// How the handler's last attempt ended.
 fn recorded(handler: &str, attempts: &[Attempt]) -> Option<Said> {
     let last = attempts.iter().rfind(|attempt| attempt.handler == handler)?;
-    let error = last.detail.clone().filter(|_| last.outcome != AttemptOutcome::Done);
+    let is_failure = !matches!(last.outcome, AttemptOutcome::Done | AttemptOutcome::Filtered);
+    let error = last.detail.clone().filter(|_| is_failure);
     Some(Said::new(last.outcome.as_str(), error))
 }
 
 fn verdict(then: Option<&Said>, now: &Said) -> Verdict {
     match then {
         None => Verdict::New,
-        Some(then) => match (then.outcome == "done", now.outcome == "done") {
-            (true, true) => Verdict::Same,
+        Some(then) => match (then.is_right(), now.is_right()) {
+            (true, true) if then.outcome == now.outcome => Verdict::Same,
             (false, true) => Verdict::Better,
             (true, false) => Verdict::Worse,
             // What is dead was out of attempts, which a single one cannot be.
             (false, false) if then.error == now.error => Verdict::Same,
-            (false, false) => Verdict::Other,
+            (true, true) | (false, false) => Verdict::Other,
         },
     }
 }
@@ -348,6 +368,9 @@ mod tests {
         let failed = |text: &str| Said::new("retry", Some(text.to_owned()));
         assert_eq!(verdict(None, &done), Verdict::New);
         assert_eq!(verdict(Some(&done), &done), Verdict::Same);
+        let filtered = Said::new("filtered", None);
+        assert_eq!(verdict(Some(&done), &filtered), Verdict::Other);
+        assert_eq!(verdict(Some(&filtered), &filtered), Verdict::Same);
         assert_eq!(verdict(Some(&done), &failed("x")), Verdict::Worse);
         assert_eq!(verdict(Some(&failed("x")), &done), Verdict::Better);
         assert_eq!(verdict(Some(&failed("x")), &failed("x")), Verdict::Same);
