@@ -1,6 +1,7 @@
 //! The composition root: builds every part from the configuration and alone knows them all. One token stops everything,
 //! in the order in which nothing is lost: no new requests, then no requests, then no work, then no store.
 
+mod backfill;
 mod confirm;
 mod keys;
 mod library;
@@ -28,6 +29,7 @@ use crate::{
     worker::{self, Worker},
 };
 
+pub(crate) use backfill::backfiller;
 pub use library::{Cerca, attach, set_up};
 pub use plan::{DEFAULT_HANDLER, FIRST_PROVIDER, Plan, plan, registry};
 pub(crate) use plan::{provider_problem, provider_warnings};
@@ -114,6 +116,7 @@ pub async fn start(
     }
     let router = Arc::new(plan.router);
     let topics = Arc::clone(&router);
+    let backfills = backfill::turns(config, &plan.providers, &router);
     let providers = Arc::new(http::Providers::new(plan.providers));
     if start.role != Role::Worker {
         tokio::spawn(keys::refresh(Arc::clone(&providers), stop.clone()));
@@ -137,6 +140,11 @@ pub async fn start(
         secrets,
         router: Arc::new(move |provider, adapter, event_type| router.routes(provider, adapter, event_type)),
         pulls,
+        quarantine: http::QuarantineLimits {
+            rows: config.quarantine.rows,
+            bytes: config.quarantine.bytes,
+            rate: config.quarantine.rate,
+        },
         handlers,
         prometheus: prometheus.clone(),
     };
@@ -162,6 +170,8 @@ pub async fn start(
             let desk = Desk {
                 store: Arc::clone(&store),
                 retention: purge_policy(&config.retention),
+                quarantine: config.retention.quarantine,
+                backfills,
                 stop: stop.clone(),
             };
             Some(Timetable::start(&desk).await.context("cannot start the timetable")?)

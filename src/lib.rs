@@ -60,6 +60,8 @@ pub mod adapters;
 #[doc(hidden)]
 pub mod app;
 #[doc(hidden)]
+pub mod backfill;
+#[doc(hidden)]
 pub mod cli;
 pub mod client;
 #[doc(hidden)]

@@ -160,6 +160,12 @@ const METRICS: &[(&str, Kind, Option<Unit>, &str)] = &[
         "Rows of the outbox by what they became (stored, duplicate, conflict, refused)",
     ),
     (
+        "cerca_backfill_events_total",
+        Kind::Counter,
+        None,
+        "Events that scheduled backfills looked at, by provider and outcome (known, stored, held_back, failed)",
+    ),
+    (
         "cerca_sqlite_wal_bytes",
         Kind::Gauge,
         Some(Unit::Bytes),

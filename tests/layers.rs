@@ -7,7 +7,7 @@ const LEVELS: &[&[&str]] = &[
     &["domain", "json", "units", "seal"],
     &["adapters", "client", "store"],
     &["ingest"],
-    &["handlers"],
+    &["handlers", "backfill"],
     &["config", "worker", "http", "schedule"],
     &["telemetry"],
     &["app"],

@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
+    backfill::{Backfill, backfills},
     choices::Choice,
     compile::{RuleError, compile},
     lint,
@@ -20,6 +21,7 @@ pub struct Adapter {
     pub(crate) manifest: Manifest,
     pub(crate) rules: Rules,
     normalize: Option<Arc<Normalize>>,
+    backfills: Arc<[Backfill]>,
     source: String,
     samples: BTreeMap<String, Vec<u8>>,
     vectors: Option<String>,
@@ -106,11 +108,13 @@ impl Adapter {
         let manifest = read(&source, &file)?;
         let rules = compile(&manifest).map_err(|error| locate(error, &source, &file))?;
         let normalize = normalize(&manifest).map_err(|error| locate(error, &source, &file))?;
+        let backfills = backfills(&manifest).map_err(|error| locate(error, &source, &file))?;
         Ok(Self {
             name: name.into(),
             manifest,
             rules,
             normalize: normalize.map(Arc::new),
+            backfills: backfills.into(),
             source,
             samples,
             vectors,
@@ -256,6 +260,12 @@ impl Adapter {
     #[must_use]
     pub fn normalize(&self) -> Option<&Arc<Normalize>> {
         self.normalize.as_ref()
+    }
+
+    /// How past events are listed at the sender's API; empty where that is not known.
+    #[must_use]
+    pub fn backfills(&self) -> &Arc<[Backfill]> {
+        &self.backfills
     }
 
     /// Sample requests by name.

@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, fmt};
 use serde::{Deserialize, Deserializer, de};
 use toml::Spanned;
 
+use super::backfill::BackfillTable;
 use super::choices::Choices;
 use super::normalize::NormalizeTable;
 
@@ -30,6 +31,8 @@ pub(crate) struct Manifest {
     pub(crate) body: BodyTable,
     pub(crate) batch: Option<BatchTable>,
     pub(crate) normalize: Option<NormalizeTable>,
+    #[serde(default)]
+    pub(crate) backfill: Vec<BackfillTable>,
     #[serde(default)]
     pub(crate) handshake: Vec<HandshakeTable>,
     #[serde(default)]

@@ -4,6 +4,7 @@
 //! folders), `provider` (an adapter with secrets). What is done with a request is in [`crate::ingest`].
 
 mod adapter;
+mod backfill;
 mod chain;
 mod check_signature;
 mod choices;
@@ -38,6 +39,7 @@ mod secrets;
 mod template;
 
 pub use adapter::{Adapter, AdapterError};
+pub use backfill::Backfill;
 pub use confirm::Called;
 pub use manifest::Sender;
 pub use normalize::Normalize;
@@ -45,6 +47,7 @@ pub use provider::{Provider, ProviderError, ProviderSpec};
 pub use refresh::{FetchError, Refresher, fetch};
 pub use registry::{Registry, RegistryError};
 
+pub(crate) use backfill::{Auth, Paging, Piece, Pieces, Pointer, Range, RangeFormat};
 pub(crate) use chain::is_trusted;
 pub(crate) use decrypt::ENCRYPTED;
 pub(crate) use digest::{Digester, Tag, hash};

@@ -7,6 +7,7 @@ use secrecy::SecretString;
 
 use super::{
     adapter::Adapter,
+    backfill::Backfill,
     compile_signature::tolerance,
     confirm::Calls,
     decrypt::CipherKey,
@@ -67,6 +68,7 @@ pub struct Provider {
     /// By secret, where bodies are encrypted.
     pub(crate) ciphers: Vec<CipherKey>,
     normalize: Option<Arc<Normalize>>,
+    backfills: Arc<[Backfill]>,
     /// The keys of `[keys]` that are at hand.
     pub(crate) fetched: Arc<KeyCache>,
     pub(super) calls: Arc<Calls>,
@@ -154,6 +156,7 @@ impl Provider {
             secrets: spec.secrets,
             options: spec.options,
             normalize: adapter.normalize().cloned(),
+            backfills: Arc::clone(adapter.backfills()),
             warnings,
         })
     }
@@ -177,6 +180,12 @@ impl Provider {
     #[must_use]
     pub fn normalize(&self) -> Option<&Arc<Normalize>> {
         self.normalize.as_ref()
+    }
+
+    /// How past events are listed at the sender's API; empty where that is not known.
+    #[must_use]
+    pub fn backfills(&self) -> &[Backfill] {
+        &self.backfills
     }
 
     /// What this sender wants to read after an event.

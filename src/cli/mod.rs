@@ -1,6 +1,7 @@
 //! The command line: one file a subcommand. Results go to standard output, everything else to standard error. Exit codes:
 //! 0 success, 1 failure, 2 wrong usage.
 
+mod backfill;
 mod bench;
 mod check;
 mod context;
@@ -11,6 +12,7 @@ mod migrate;
 mod output;
 mod providers;
 mod purge;
+mod quarantine;
 mod sealed;
 mod secrets;
 mod send;
@@ -77,6 +79,11 @@ enum Command {
     /// Look at events, and give them a new life
     #[command(subcommand)]
     Events(events::Events),
+    /// Look at refused requests, and take them in
+    #[command(subcommand)]
+    Quarantine(quarantine::Quarantine),
+    /// Fetch from the sender's own API what never arrived
+    Backfill(backfill::Backfill),
     /// Count events and deliveries
     Stats,
     /// Remove what is older than `[retention]` says
@@ -123,6 +130,8 @@ async fn run(cli: Cli, natives: Vec<Native>) -> anyhow::Result<ExitCode> {
         Command::Send(command) => command.run(&context).await,
         Command::Verify(command) => command.run(&context).await,
         Command::Events(command) => command.run(&context).await,
+        Command::Quarantine(command) => command.run(&context).await,
+        Command::Backfill(command) => Box::pin(command.run(&context)).await,
         Command::Stats => stats::run(&context).await,
         Command::Purge(command) => command.run(&context).await,
         Command::Bench(command) => command.run(&context).await,

@@ -1,5 +1,7 @@
 //! From the file's tables to a checked configuration: what serde cannot say. Collects every mistake before it gives up.
 
+mod backfill;
+
 use std::{collections::BTreeMap, path::Path};
 
 use secrecy::{ExposeSecret as _, SecretString};
@@ -66,6 +68,7 @@ pub(super) fn resolve(
         worker: file.worker,
         retention: file.retention,
         outbox: file.outbox,
+        quarantine: file.quarantine,
         log: file.log,
         providers,
         handlers,
@@ -227,7 +230,9 @@ impl Pass<'_> {
             Some("none") => {}
             Some(other) => self.wrong(&at("verify"), format!("`{other}` is not `none`, its only value")),
         }
+        let backfill = self.backfill(path, &table);
         ProviderConfig {
+            backfill,
             spec: ProviderSpec {
                 name: table.name,
                 adapter: table.adapter,

@@ -84,6 +84,15 @@ impl Config {
                     ("done", time(self.retention.done)),
                     ("failed", time(self.retention.failed)),
                     ("dedupe", time(self.retention.dedupe)),
+                    ("quarantine", time(self.retention.quarantine)),
+                ],
+            ),
+            (
+                "quarantine",
+                vec![
+                    ("rows", self.quarantine.rows.to_string()),
+                    ("bytes", text(&format_size(self.quarantine.bytes))),
+                    ("rate", self.quarantine.rate.to_string()),
                 ],
             ),
             ("outbox", vec![("poll", time(self.outbox.poll))]),

@@ -70,6 +70,10 @@ const SETTINGS: &[(&str, &str, Kind)] = &[
     ("retention", "failed", Kind::Text),
     ("retention", "dedupe", Kind::Text),
     ("outbox", "poll", Kind::Text),
+    ("retention", "quarantine", Kind::Text),
+    ("quarantine", "rows", Kind::Whole),
+    ("quarantine", "bytes", Kind::Text),
+    ("quarantine", "rate", Kind::Whole),
     ("log", "format", Kind::Text),
     ("log", "level", Kind::Text),
 ];

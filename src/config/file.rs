@@ -22,6 +22,7 @@ pub(super) struct File {
     pub(super) worker: Worker,
     pub(super) retention: Retention,
     pub(super) outbox: Outbox,
+    pub(super) quarantine: Quarantine,
     pub(super) log: Log,
     pub(super) provider: Vec<ProviderTable>,
     pub(super) handler: Vec<HandlerSpec>,
@@ -138,6 +139,9 @@ pub struct Retention {
     /// The rest of the row, which keeps a late repetition from being taken as new. Default 365 d.
     #[serde(with = "duration")]
     pub dedupe: Duration,
+    /// Requests in quarantine. Default 7 d.
+    #[serde(with = "duration")]
+    pub quarantine: Duration,
 }
 
 impl Default for Retention {
@@ -147,6 +151,31 @@ impl Default for Retention {
             done: days(30),
             failed: days(90),
             dedupe: days(365),
+            quarantine: days(7),
+        }
+    }
+}
+
+/// `[quarantine]`: what is kept of refused requests, for `retention.quarantine`.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Quarantine {
+    /// Requests, at most; the oldest go first, those of strangers before those that were authentic. 0 keeps none.
+    /// Default 10,000.
+    pub rows: u32,
+    /// Bytes of their bodies and headers, at most. Default 64 MiB.
+    #[serde(with = "size")]
+    pub bytes: usize,
+    /// Requests of unproved senders that are kept for each provider in a minute; more are only counted. Default 60.
+    pub rate: u32,
+}
+
+impl Default for Quarantine {
+    fn default() -> Self {
+        Self {
+            rows: 10_000,
+            bytes: 64 << 20,
+            rate: 60,
         }
     }
 }
@@ -233,6 +262,19 @@ pub(super) struct ProviderTable {
     /// Fields that override those of the adapter's `[event]`.
     #[serde(default)]
     pub(super) event: toml::Table,
+    /// Of the sender's own API, which `backfill` asks for past events.
+    pub(super) api_key: Option<Reference>,
+    /// Takes the place of scheme, host and port of that API, such as a sandbox's. Default: the adapter's.
+    pub(super) api_url: Option<String>,
+    /// How often to look by itself for events that never arrived. Default: only by hand.
+    #[serde(default, deserialize_with = "optional_duration")]
+    pub(super) backfill: Option<Duration>,
+    /// How far to look back each time, at least. Default: twice `backfill`, and an hour at least.
+    #[serde(default, deserialize_with = "optional_duration")]
+    pub(super) backfill_window: Option<Duration>,
+    /// Store also what gets an id of ours, because the API does not say the webhook's. Default: only report it.
+    #[serde(default)]
+    pub(super) backfill_derived: bool,
 }
 
 fn address<'de, D: Deserializer<'de>>(deserializer: D) -> Result<SocketAddr, D::Error> {
@@ -254,6 +296,10 @@ fn networks<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<IpNet>, D:
             .map_err(|_| de::Error::custom(format!("`{text}` is not a network such as 10.0.0.0/8 or an address"))),
     };
     texts.iter().map(one).collect()
+}
+
+fn optional_duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
+    duration::deserialize(deserializer).map(Some)
 }
 
 fn optional_size<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<usize>, D::Error> {

@@ -17,6 +17,7 @@ mod tests;
 use std::{
     net::SocketAddr,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use secrecy::SecretString;
@@ -28,7 +29,7 @@ use source::Source;
 pub use effective::redact_url;
 pub use env::Environment;
 pub use error::{ConfigError, Problem};
-pub use file::{Log, LogFormat, Outbox, Retention, Server, Worker};
+pub use file::{Log, LogFormat, Outbox, Quarantine, Retention, Server, Worker};
 pub use secret::Reference;
 
 /// The commented example, which `init` writes. A test proves that it says the defaults.
@@ -55,6 +56,7 @@ pub struct Config {
     pub worker: Worker,
     pub retention: Retention,
     pub outbox: Outbox,
+    pub quarantine: Quarantine,
     pub log: Log,
     pub providers: Vec<ProviderConfig>,
     pub handlers: Vec<HandlerSpec>,
@@ -87,6 +89,21 @@ pub struct ProviderConfig {
     pub spec: ProviderSpec,
     /// Requests a second; `None` is no limit.
     pub rate_limit: Option<u32>,
+    pub backfill: BackfillConfig,
+}
+
+/// What `[[provider]]` says of fetching past events from the sender's API.
+#[derive(Debug, Clone, Default)]
+pub struct BackfillConfig {
+    pub api_key: Option<SecretString>,
+    /// In the place of scheme, host and port of the adapter's addresses.
+    pub api_url: Option<reqwest::Url>,
+    /// How often it is done by itself.
+    pub every: Option<Duration>,
+    /// How far back it looks each time, at least.
+    pub window: Duration,
+    /// Whether events of derived identity are stored.
+    pub derived: bool,
 }
 
 impl Config {

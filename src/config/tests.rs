@@ -43,6 +43,7 @@ fn example_says_the_defaults() {
         &[
             ("CERCA_ADMIN_TOKEN", "t"),
             ("STRIPE_SECRET", "s"),
+            ("STRIPE_API_KEY", "k"),
             ("CERCA_SEAL_KEY", &"0f".repeat(32)),
         ],
     )
@@ -90,7 +91,7 @@ fn mistakes_name_their_place() {
     assert_eq!(
         error("[servr]\n"),
         "cerca.toml:1:2: unknown key \"servr\"; did you mean \"server\"?; expected one of server, admin, store, worker, \
-         retention, outbox, log, provider, handler"
+         retention, outbox, quarantine, log, provider, handler"
     );
     assert_eq!(
         error("[server]\nbody_timeout = \"5 weeks\"\n"),

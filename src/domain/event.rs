@@ -27,7 +27,19 @@ pub struct NewEvent {
     pub routes: Arc<str>,
 }
 
+/// The stored header of an event that did not come as a webhook: when it was fetched from the sender's API. It is always
+/// the first.
+pub const BACKFILLED: &str = "cerca-backfilled";
+
 impl NewEvent {
+    /// Whether it was fetched from the sender's API, which says the same in other bytes than the webhook.
+    #[must_use]
+    pub fn is_backfilled(&self) -> bool {
+        let name = self.headers.strip_prefix("{\"");
+        name.and_then(|rest| rest.strip_prefix(BACKFILLED))
+            .is_some_and(|rest| rest.starts_with('"'))
+    }
+
     /// Names of the handlers that want this event.
     pub fn handlers(&self) -> impl Iterator<Item = &str> {
         self.routes.split(',').filter(|name| !name.is_empty())

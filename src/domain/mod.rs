@@ -12,7 +12,7 @@ mod retry;
 pub use adapter::AdapterName;
 pub use answer::Answer;
 pub use delivery::{Attempt, AttemptOutcome, Claim, Delivery, DeliveryState, Outcome, Settle};
-pub use event::{EventStatus, NewEvent, StoredEvent};
+pub use event::{BACKFILLED, EventStatus, NewEvent, StoredEvent};
 pub use intent::{Intent, MAX_INTENT_BYTES, MAX_KEY_BYTES, MAX_TOPIC_BYTES, OUTBOX};
 pub(crate) use money::{decimals, scaled};
 pub use request::{HeaderList, RawRequest};

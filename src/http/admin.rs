@@ -131,6 +131,9 @@ pub(super) async fn reprocess_many(request: HttpRequest, mut body: web::Payload,
             "name at least one of provider, type, status, handler, since, until, q",
         ));
     }
+    if !asked.dry_run && (asked.background || asked.rate.is_some()) {
+        return super::jobs::begin(&state, filter, asked).await;
+    }
     let what = Reprocess {
         filter: ReprocessScope::Filter(filter),
         handlers: known_handlers(&state, asked.handlers)?,
@@ -146,7 +149,7 @@ pub(super) async fn reprocess_many(request: HttpRequest, mut body: web::Payload,
 }
 
 /// A delivery to a handler that is not configured would wait for ever.
-fn known_handlers(state: &State, names: Option<Vec<String>>) -> Result<Option<Vec<Arc<str>>>, Problem> {
+pub(super) fn known_handlers(state: &State, names: Option<Vec<String>>) -> Result<Option<Vec<Arc<str>>>, Problem> {
     let Some(names) = names else { return Ok(None) };
     if names.is_empty() {
         return Err(Problem::bad_request(
@@ -237,14 +240,14 @@ pub(super) fn failed(error: StoreError) -> Problem {
     error.into()
 }
 
-fn by_api(reason: Option<String>) -> Who {
+pub(super) fn by_api(reason: Option<String>) -> Who {
     Who {
         actor: "api".into(),
         reason,
     }
 }
 
-async fn read_json<T>(request: &HttpRequest, payload: &mut web::Payload) -> Result<T, Problem>
+pub(super) async fn read_json<T>(request: &HttpRequest, payload: &mut web::Payload) -> Result<T, Problem>
 where
     T: for<'de> Deserialize<'de> + Default,
 {

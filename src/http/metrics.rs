@@ -23,6 +23,10 @@ pub const REJECTED: &str = "cerca_requests_rejected_total";
 pub const UNAVAILABLE: &str = "cerca_requests_unavailable_total";
 /// Seconds from the request's head to the commit of its events. Labels: `provider`.
 pub const ACK_SECONDS: &str = "cerca_ack_seconds";
+/// Refused requests that quarantine keeps.
+pub const QUARANTINED: &str = "cerca_quarantined_total";
+/// Refused requests that quarantine does not keep. Labels: `cause` (`over_rate`, `queue_full`, `store`).
+pub const NOT_QUARANTINED: &str = "cerca_quarantine_dropped_total";
 /// Bytes of request bodies in memory.
 pub const BODY_BYTES: &str = "cerca_body_bytes_in_flight";
 
@@ -59,6 +63,11 @@ pub fn describe() {
     counter!(REJECTED, "Requests answered 4xx, by reason");
     counter!(UNAVAILABLE, "Requests answered 503, by cause");
     counter!(CONFIRMATIONS, "Calls of URLs that confirm subscriptions, by outcome");
+    counter!(QUARANTINED, "Refused requests that quarantine keeps");
+    counter!(
+        NOT_QUARANTINED,
+        "Refused requests that quarantine does not keep, by cause"
+    );
     histogram!(ACK_SECONDS, Unit::Seconds, "Time from request head to commit");
     gauge!(BODY_BYTES, Unit::Bytes, "Bytes of request bodies in memory");
     gauge!(EVENTS, "Events by status");
@@ -121,6 +130,16 @@ pub fn count_unavailable(provider: &str, cause: &'static str) {
 /// Counts a call of a URL that confirms a subscription.
 pub fn count_confirmation(provider: &str, outcome: &'static str) {
     metrics::counter!(CONFIRMATIONS, "provider" => provider.to_owned(), "outcome" => outcome).increment(1);
+}
+
+/// Counts refused requests that are kept.
+pub fn count_quarantined(count: u64) {
+    metrics::counter!(QUARANTINED).increment(count);
+}
+
+/// Counts a refused request that is not kept.
+pub fn count_quarantine(cause: &'static str) {
+    metrics::counter!(NOT_QUARANTINED, "cause" => cause).increment(1);
 }
 
 /// The gauge of the bodies in memory.

@@ -10,6 +10,7 @@ mod connections;
 mod error;
 mod headers;
 mod health;
+mod jobs;
 pub mod json;
 mod limits;
 mod log_gate;
@@ -18,7 +19,9 @@ mod providers;
 mod proxies;
 mod publish;
 mod pull;
+mod quarantine;
 mod query;
+mod readmit;
 mod receive;
 mod refusal;
 mod secrets;
@@ -43,12 +46,21 @@ use tokio_util::sync::CancellationToken;
 
 use crate::store::Store;
 
+pub use jobs::JobJson;
 pub use providers::{Endpoint, Providers};
 pub use pull::{PullHandler, Pulls};
+pub use quarantine::Limits as QuarantineLimits;
+pub use readmit::{NotReadmitted, Readmitted, RefusedJson, readmit};
 pub use secrets::{Remake, Secrets};
 pub use settings::{Settings, SettingsError};
 
 use error::Problem;
+
+/// Whether a header of a webhook may be stored, by its name in lower case.
+#[must_use]
+pub fn keeps_header(name: &str) -> bool {
+    headers::is_stored(name, &[])
+}
 
 /// The routes of the public server; the first only where it takes webhooks.
 fn public_routes(config: &mut ServiceConfig, webhooks: bool) {
@@ -89,6 +101,14 @@ fn admin_routes(config: &mut ServiceConfig) {
                 .default_service(web::to(|payload| wrong_method("GET", payload))),
         )
         .service(post("/api/v1/pull/{handler}/settle", settle::settle))
+        .service(get("/api/v1/jobs", jobs::list))
+        .service(get("/api/v1/jobs/{id}", jobs::show))
+        .service(post("/api/v1/jobs/{id}/stop", jobs::stop))
+        .service(post("/api/v1/jobs/{id}/resume", jobs::resume))
+        .service(get("/api/v1/quarantine", readmit::list))
+        .service(get("/api/v1/quarantine/{id}", readmit::show))
+        .service(get("/api/v1/quarantine/{id}/body", readmit::body))
+        .service(post("/api/v1/quarantine/{id}/readmit", readmit::one))
         .service(get("/api/v1/stats", admin::stats))
         .service(get("/api/v1/providers", admin::providers))
         .default_service(web::to(nowhere));
@@ -107,6 +127,7 @@ pub struct Services {
     pub router: Router,
     /// Handlers whose deliveries are pulled.
     pub pulls: Arc<Pulls>,
+    pub quarantine: QuarantineLimits,
     /// Names of the configured handlers, to which events may be reprocessed.
     pub handlers: Vec<Arc<str>>,
     /// Renders `/metrics`; 404 without.
@@ -127,6 +148,7 @@ struct State {
     /// Of requests that belong to no provider.
     log_gate: log_gate::LogGate,
     last_ping: health::LastPing,
+    keeper: quarantine::Keeper,
     shutdown: CancellationToken,
 }
 
@@ -158,7 +180,9 @@ impl Running {
 /// Unsafe settings ([`SettingsError`] inside), or an address that cannot be bound.
 pub fn start(settings: Settings, services: Services, shutdown: CancellationToken) -> io::Result<Running> {
     settings.check().map_err(io::Error::other)?;
+    let keeper = quarantine::Keeper::start(services.quarantine, Arc::clone(&services.store), shutdown.clone());
     let state = web::Data::new(State {
+        keeper,
         store: services.store,
         providers: services.providers,
         secrets: services.secrets,

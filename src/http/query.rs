@@ -8,7 +8,10 @@ use jiff::Timestamp;
 use percent_encoding::percent_decode_str;
 use serde::Deserialize;
 
-use crate::{domain::EventStatus, store::EventFilter};
+use crate::{
+    domain::EventStatus,
+    store::{EventFilter, RefusedFilter},
+};
 
 use super::error::Problem;
 
@@ -38,13 +41,7 @@ impl EventsQuery {
             }
             match &*name {
                 "cursor" => read.cursor = Some(read_cursor(&value)?),
-                "limit" => {
-                    read.limit = value
-                        .parse()
-                        .ok()
-                        .filter(|limit| (1..=MAX_LIMIT).contains(limit))
-                        .ok_or_else(|| Problem::bad_request(format!("`limit` is a number from 1 to {MAX_LIMIT}")))?;
-                }
+                "limit" => read.limit = read_limit(&value)?,
                 _ => set(&mut read.filter, &name, &value)?,
             }
         }
@@ -83,6 +80,43 @@ fn set(filter: &mut EventFilter, name: &str, value: &str) -> Result<(), Problem>
         _ => return Err(unknown(name)),
     }
     Ok(())
+}
+
+/// The number in `/api/v1/{list}/{number}…`.
+///
+/// # Errors
+/// 404 when it is none.
+pub(super) fn number(path: &str) -> Result<i64, Problem> {
+    let part = path.split('/').nth(4).unwrap_or_default();
+    part.parse()
+        .map_err(|_| Problem::not_found("there is nothing of this number"))
+}
+
+/// The query of `GET /quarantine`.
+///
+/// # Errors
+/// 400 for a name that is unknown or given twice, or a value that cannot be read.
+pub(super) fn refused(query: &str) -> Result<(RefusedFilter, Option<i64>, u32), Problem> {
+    let (mut filter, mut cursor, mut limit) = (RefusedFilter::default(), None, DEFAULT_LIMIT);
+    let mut seen = HashSet::new();
+    for (name, value) in form_urlencoded::parse(query.as_bytes()) {
+        if !seen.insert(name.clone()) {
+            return Err(Problem::bad_request(format!("`{}` is given twice", shown(&name))));
+        }
+        match &*name {
+            "provider" => filter.provider = Some(value.into_owned()),
+            "reason" => filter.reason = Some(value.into_owned()),
+            "cursor" => cursor = Some(read_cursor(&value)?),
+            "limit" => limit = read_limit(&value)?,
+            _ => return Err(unknown(&name)),
+        }
+    }
+    Ok((filter, cursor, limit))
+}
+
+fn read_limit(value: &str) -> Result<u32, Problem> {
+    let limit = value.parse().ok().filter(|limit| (1..=MAX_LIMIT).contains(limit));
+    limit.ok_or_else(|| Problem::bad_request(format!("`limit` is a number from 1 to {MAX_LIMIT}")))
 }
 
 fn time(name: &str, value: &str) -> Result<Timestamp, Problem> {
@@ -171,6 +205,10 @@ pub(super) struct ReprocessMany {
     pub reason: Option<String>,
     pub dry_run: bool,
     pub forget_steps: bool,
+    /// Answer at once with a job, and go on behind.
+    pub background: bool,
+    /// Events a second; makes it a job.
+    pub rate: Option<std::num::NonZero<u32>>,
 }
 
 impl ReprocessMany {

@@ -117,7 +117,10 @@ async fn answer(
             endpoint.metrics.handshakes.increment(1);
             Ok(respond(&answer))
         }
-        Ok(Decision::Reject(rejection)) if *method == Method::POST => Err(Refusal::rejected(&rejection)),
+        Ok(Decision::Reject(rejection)) if *method == Method::POST => {
+            state.keeper.keep(request, &body, state, endpoint, &rejection);
+            Err(Refusal::rejected(&rejection))
+        }
         Ok(Decision::Reject(rejection @ Rejection::Handshake { .. })) => Err(Refusal::rejected(&rejection)),
         // Several senders ask whether the URL lives before they use it.
         Ok(_) if *method == Method::HEAD => Ok(HttpResponse::Ok().finish()),

@@ -63,6 +63,25 @@ pub fn ingest<'a>(provider: &Provider, request: &RawRequest<'a>, now: Timestamp)
     Ok(Ingested::Events { events, verified })
 }
 
+/// Reads the events of a request that is vouched for in another way than by its signature: fetched from the sender's own
+/// API, or let in by a person.
+///
+/// # Errors
+/// As [`ingest`], for what cannot be read.
+pub fn read<'a>(
+    provider: &Provider,
+    request: &RawRequest<'a>,
+    now: Timestamp,
+) -> Result<Vec<Identified<'a>>, Rejection> {
+    identify::identify(&Scope::new(provider, *request, now))
+}
+
+/// A time as senders write it: RFC 3339, date and time in UTC, or a number of seconds or milliseconds.
+#[must_use]
+pub fn read_time(text: &[u8]) -> Option<Timestamp> {
+    time::event(text, jiff::tz::Offset::UTC)
+}
+
 /// What a request turned out to be.
 #[derive(Debug)]
 pub enum Ingested<'a> {

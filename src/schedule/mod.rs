@@ -1,9 +1,14 @@
 //! What happens by the clock: short calls to the store, safe to run twice and on two nodes.
 
+mod backfill;
+mod jobs;
 mod outbox;
 mod retention;
 
-use std::{sync::Arc, time::Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use futures_util::future::BoxFuture;
 use tokio::sync::Mutex;
@@ -12,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::store::{PurgePolicy, Store, StoreError};
 
+pub use backfill::Turn;
 pub use outbox::Relay;
 
 /// What jobs work with.
@@ -19,6 +25,10 @@ pub use outbox::Relay;
 pub struct Desk {
     pub store: Arc<dyn Store>,
     pub retention: PurgePolicy,
+    /// How long refused requests are kept.
+    pub quarantine: Duration,
+    /// Providers whose past events are fetched.
+    pub backfills: Arc<[Turn]>,
     /// Cancelled when the process stops; long jobs end at their next step.
     pub stop: CancellationToken,
 }
@@ -32,11 +42,29 @@ struct Entry {
 }
 
 /// Everything that happens by the clock. Odd minutes, so that it does not fall together with everyone else's jobs.
-const TIMETABLE: &[Entry] = &[Entry {
-    name: "retention",
-    cron: "0 3/10 * * * *",
-    run: |desk| Box::pin(retention::run(desk)),
-}];
+const TIMETABLE: &[Entry] = &[
+    Entry {
+        name: "retention",
+        cron: "0 3/10 * * * *",
+        run: |desk| Box::pin(retention::run(desk)),
+    },
+    Entry {
+        name: "quarantine",
+        cron: "20 7/10 * * * *",
+        run: |desk| Box::pin(jobs::quarantine(desk)),
+    },
+    // Looks who is due; how often that is, each provider says.
+    Entry {
+        name: "backfill",
+        cron: "40 * * * * *",
+        run: |desk| Box::pin(backfill::run(desk)),
+    },
+    Entry {
+        name: "reprocess",
+        cron: "50 * * * * *",
+        run: |desk| Box::pin(jobs::resume(desk)),
+    },
+];
 
 /// The running timetable.
 pub struct Timetable(JobScheduler);
@@ -91,8 +119,6 @@ async fn once(entry: &Entry, desk: Desk) {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::store;
 
@@ -108,6 +134,8 @@ mod tests {
                 failed: day,
                 dedupe: day,
             },
+            quarantine: day,
+            backfills: Arc::default(),
             stop: CancellationToken::new(),
         };
         let timetable = Timetable::start(&desk).await.unwrap();

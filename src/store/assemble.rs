@@ -30,6 +30,17 @@ pub(super) struct Parts {
     pub(super) conflicts: Vec<(i64, u64)>,
 }
 
+/// How many of the first events hold this many bytes together; one at least.
+pub(super) fn within(events: &[EventDetail], max_bytes: usize) -> usize {
+    let mut bytes = 0_usize;
+    let fits = events.iter().take_while(|detail| {
+        let had = bytes;
+        bytes = had.saturating_add(usize::try_from(detail.event.size).unwrap_or(usize::MAX));
+        had == 0 || bytes <= max_bytes
+    });
+    fits.count()
+}
+
 pub(super) fn assemble(heads: Vec<Head>, parts: Parts) -> Vec<EventDetail> {
     let mut deliveries = by_event(parts.deliveries);
     let mut attempts = by_event(parts.attempts);

@@ -87,7 +87,8 @@ pub(super) enum RowOutcome {
     },
     Existing {
         id: i64,
-        body_sha256: [u8; 32],
+        /// `None`: fetched from the sender's API, whose bytes say the same as any webhook of this id.
+        body_sha256: Option<[u8; 32]>,
     },
     /// Not inserted, and the database could not be asked what is there.
     Unknown,
@@ -166,7 +167,7 @@ impl Batch {
             };
             for &place in places {
                 let other = self.at(place).body_sha256;
-                if other == kept {
+                if self.is_same(place, kept) {
                     continue;
                 }
                 match conflicts
@@ -220,10 +221,19 @@ impl Batch {
         &self.requests[request].events[index]
     }
 
-    /// Id and hash of what the ledger holds for a row.
-    fn kept(&self, places: &[At], outcome: &RowOutcome) -> Option<(i64, [u8; 32])> {
+    /// Whether an event says the same as what the ledger holds; what was fetched says it in other bytes.
+    fn is_same(&self, place: At, kept: Option<[u8; 32]>) -> bool {
+        let event = self.at(place);
+        kept.is_none_or(|kept| kept == event.body_sha256 || event.is_backfilled())
+    }
+
+    /// Id and hash of what the ledger holds for a row; no hash where it was fetched.
+    fn kept(&self, places: &[At], outcome: &RowOutcome) -> Option<(i64, Option<[u8; 32]>)> {
         match *outcome {
-            RowOutcome::Inserted { id, .. } => Some((id, self.at(places[0]).body_sha256)),
+            RowOutcome::Inserted { id, .. } => {
+                let event = self.at(places[0]);
+                Some((id, Some(event.body_sha256).filter(|_| !event.is_backfilled())))
+            }
             RowOutcome::Existing { id, body_sha256 } => Some((id, body_sha256)),
             RowOutcome::Unknown => None,
         }
@@ -270,7 +280,7 @@ impl Batch {
                 let Some(answer) = &mut answers[request] else { continue };
                 answer[index] = match outcome {
                     RowOutcome::Inserted { .. } if nth == 0 => Accepted::Stored,
-                    _ if self.at((request, index)).body_sha256 == kept => Accepted::Duplicate,
+                    _ if self.is_same((request, index), kept) => Accepted::Duplicate,
                     _ if are_conflicts_written => Accepted::Conflict,
                     _ => {
                         answers[request] = None;

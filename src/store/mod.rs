@@ -10,16 +10,22 @@ mod batch;
 mod budget;
 mod cache;
 mod filter;
+mod jobs;
 mod native;
 mod options;
 mod outbox;
 mod postgres;
+mod refused;
 mod retention;
 mod sqlite;
 mod statement;
 mod task;
+#[cfg(test)]
+pub(crate) mod testing;
 mod transaction;
 mod types;
+mod upkeep;
+mod walk;
 
 use std::{sync::Arc, time::Duration};
 
@@ -27,19 +33,22 @@ use futures_util::future::BoxFuture;
 
 use crate::domain::{Claim, NewEvent, Settle};
 
+pub use jobs::run_job;
 pub use native::{InTransaction, Native, NewStep, Step, Work};
 pub use options::{Options, open};
+pub use refused::{Quarantine, Refused, RefusedFilter, RefusedPage, RefusedRow, Room};
 pub use transaction::{FromSql, Row, SqlError, Transaction};
 pub use types::{
     Accepted, Applied, AttemptLimit, Backlog, ClaimRequest, Discarded, Effect, EventDetail, EventFilter, EventRow,
     HandlerStats, Lease, Page, Prepared, PurgePolicy, Purged, Received, Relayed, Reprocess, ReprocessScope,
     Reprocessed, SealedSecret, Settled, SqlValue, Stats, StoreError, Swept, TopicRoutes, Who,
 };
+pub use upkeep::{BackfillTurn, Export, Job, JobState, NewJob, Runner, Upkeep};
 
 pub type StoreFuture<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
 
 /// Everything that a database does for Cerca.
-pub trait Store: Inbox + Queue + Outbox + Admin + Native {}
+pub trait Store: Inbox + Queue + Outbox + Admin + Native + Upkeep + Quarantine {}
 
 /// Takes events in.
 pub trait Inbox: Send + Sync {
@@ -124,7 +133,7 @@ pub trait Outbox: Send + Sync {
 
 /// What people, the API and the timetable ask.
 pub trait Admin: Send + Sync {
-    /// One page of events, newest first.
+    /// One page of events, newest first. A page that had to look long is short, even empty, and has a `next`.
     fn events(&self, filter: EventFilter, cursor: Option<i64>, limit: u32) -> StoreFuture<'_, Page>;
 
     /// How many events the filter matches.

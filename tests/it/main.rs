@@ -7,6 +7,7 @@
 #![allow(unreachable_pub, reason = "the support modules are written as a library would be")]
 
 mod away;
+mod backfill;
 mod bytes;
 mod doubt;
 mod durable;
@@ -16,7 +17,9 @@ mod once;
 mod operate;
 mod outage;
 mod outbox;
+mod people;
 mod pull;
+mod quarantine;
 mod refuse;
 mod retry;
 mod seal;

@@ -20,4 +20,5 @@ mod people;
 mod queue;
 mod retention;
 mod secrets;
+mod upkeep;
 mod values;

@@ -56,7 +56,7 @@ impl Filter {
 }
 
 /// A time, or an age before now.
-fn time(text: &str) -> anyhow::Result<Timestamp> {
+pub(in crate::cli) fn time(text: &str) -> anyhow::Result<Timestamp> {
     if let Ok(age) = parse_duration(text) {
         let age = SignedDuration::try_from(age)?;
         return Ok(Timestamp::now().checked_sub(age)?);

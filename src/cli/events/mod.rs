@@ -1,7 +1,10 @@
 //! `cerca events`: the store that the configuration names, with or without a running server.
 
+mod export;
 mod filter;
+mod jobs;
 mod reprocess;
+mod shadow;
 mod show;
 mod tail;
 
@@ -21,6 +24,7 @@ use crate::{
     store::{EventRow, Received, Store, Who},
 };
 use filter::Filter;
+pub(super) use filter::time;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Events {
@@ -34,6 +38,12 @@ pub(super) enum Events {
     Reprocess(reprocess::Reprocess),
     /// Give up what is not done of an event
     Discard(Discard),
+    /// Run a handler on stored events without effect, and compare with what was recorded
+    Shadow(shadow::Shadow),
+    /// Write events with their payloads, one JSON object a line, newest first
+    Export(export::Export),
+    /// List reprocessing jobs
+    Jobs,
     /// Print events as they arrive
     Tail(tail::Tail),
 }
@@ -95,6 +105,9 @@ impl Events {
             Self::Payload(id) => desk.payload(&id).await,
             Self::Reprocess(command) => Box::pin(desk.reprocess(command)).await,
             Self::Discard(command) => desk.discard(command).await,
+            Self::Shadow(command) => Box::pin(desk.shadow(command)).await,
+            Self::Export(command) => desk.export(command).await,
+            Self::Jobs => desk.list_jobs().await,
             Self::Tail(command) => desk.tail(command).await,
         };
         store.close().await;
@@ -214,7 +227,7 @@ impl Desk<'_> {
     }
 }
 
-fn who(reason: Option<String>) -> Who {
+pub(super) fn who(reason: Option<String>) -> Who {
     Who {
         actor: "cli".to_owned(),
         reason,
@@ -240,13 +253,13 @@ fn add_row(rows: &mut Table, event: &EventRow) {
 }
 
 /// Seconds, UTC: `2026-01-31T12:00:00Z`.
-fn clock(time: jiff::Timestamp) -> String {
+pub(super) fn clock(time: jiff::Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
 /// Text from outside, harmless to a terminal and to its reader: control characters, and those that turn the direction of
 /// what follows, are written as escapes. What would look like nothing is put in quotes.
-fn printable(text: &str) -> String {
+pub(super) fn printable(text: &str) -> String {
     let out = harmless(text);
     if out.trim().is_empty() {
         return format!("\"{out}\"");

@@ -13,7 +13,7 @@ use super::{Desk, Filter, Id, unknown, who};
 use crate::{
     cli::output::counted,
     config,
-    store::{self, ReprocessScope, Reprocessed},
+    store::{self, NewJob, ReprocessScope, Reprocessed, Runner},
 };
 
 #[derive(Debug, Args)]
@@ -44,10 +44,19 @@ pub(in crate::cli) struct Reprocess {
     /// Why, for the audit
     #[arg(long)]
     reason: Option<String>,
+    /// Events a second, at most, such as 100/s
+    #[arg(long, value_name = "RATE", value_parser = super::jobs::rate, conflicts_with = "id")]
+    rate: Option<u32>,
+    /// Go on with this job, which ended in the middle
+    #[arg(long, value_name = "JOB", conflicts_with_all = ["one", "id", "provider", "event_type", "status", "handler", "since", "until", "q", "to", "all", "dry_run", "forget_steps", "rate", "reason"])]
+    resume: Option<i64>,
 }
 
 impl Desk<'_> {
     pub(super) async fn reprocess(&self, command: Reprocess) -> anyhow::Result<ExitCode> {
+        if let Some(job) = command.resume {
+            return self.resume_job(job).await;
+        }
         self.check_handlers(&command.to)?;
         let handlers =
             (!command.to.is_empty()).then(|| command.to.iter().map(|name| Arc::from(name.as_str())).collect());
@@ -70,6 +79,16 @@ impl Desk<'_> {
         };
         if one.is_none() && !command.dry_run && !command.yes && !self.confirmed(&what).await? {
             bail!("nothing was done");
+        }
+        if let (ReprocessScope::Filter(filter), false) = (&what.filter, command.dry_run) {
+            let new = NewJob {
+                filter: filter.clone(),
+                handlers: what.handlers,
+                forget_steps: what.forget_steps,
+                rate: command.rate,
+                runner: Runner::Cli,
+            };
+            return self.begin_job(new, command.reason).await;
         }
         let done = self.store.reprocess(what, who(command.reason)).await?;
         if let (Some(id), 0) = (&one, done.events) {

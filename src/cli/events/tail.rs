@@ -69,7 +69,7 @@ impl Desk<'_> {
         let mut cursor = None;
         loop {
             let page = self.store.events(filter.clone(), cursor, PAGE).await?;
-            let end = page.events.last().is_none_or(|event| event.id <= floor) || page.next.is_none();
+            let end = page.next.is_none_or(|next| next <= floor + 1);
             let new = page
                 .events
                 .into_iter()

@@ -14,7 +14,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{Providers, Running, Secrets, Services, Settings, start};
+use super::{Providers, QuarantineLimits, Running, Secrets, Services, Settings, start};
 use crate::{
     adapters::{Adapter, Provider, ProviderSpec, Registry},
     store::Store,
@@ -122,6 +122,11 @@ fn services(store: Arc<dyn Store>) -> Services {
             _ => "ledger,mail".into(),
         }),
         pulls: Arc::default(),
+        quarantine: QuarantineLimits {
+            rows: 100,
+            bytes: 1 << 20,
+            rate: 100,
+        },
         handlers: vec!["ledger".into(), "mail".into()],
         prometheus: Some(prometheus),
     }

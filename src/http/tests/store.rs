@@ -90,6 +90,7 @@ impl Native for MemoryStore {
         unreachable!("requests have no transactions")
     }
 }
+crate::store::testing::no_upkeep!(MemoryStore);
 
 impl Inbox for MemoryStore {
     fn accept(&self, events: Vec<NewEvent>) -> StoreFuture<'static, Vec<Accepted>> {

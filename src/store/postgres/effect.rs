@@ -88,6 +88,33 @@ pub(super) async fn transaction(db: &mut PgConnection, effects: &[Effect]) -> sq
     Ok(results)
 }
 
+/// No rehearsal holds the connection of people for longer.
+const LONGEST_REHEARSAL: Duration = Duration::from_secs(5);
+
+/// Runs the statement of an effect in a transaction that is undone.
+pub(super) async fn rehearse(db: &mut PgConnection, effect: &Effect) -> sqlx::Result<Result<(), String>> {
+    if let Work::Statement { sql, .. } = &effect.work
+        && let Err(why) = refuse_control(sql)
+    {
+        return Ok(Err(why.to_owned()));
+    }
+    let limit = effect.limit.min(LONGEST_REHEARSAL);
+    let begin = format!("BEGIN; SET LOCAL statement_timeout = {}", millis(limit));
+    let mut tx = db.begin_with(AssertSqlSafe(begin)).await?;
+    let start = Instant::now();
+    let ran = match &effect.work {
+        Work::Statement { sql, params } => run(&mut tx, (sql, params), &mut HashMap::new()).await,
+        Work::Code(work) => code::run(&mut tx, work, limit).await,
+    };
+    let said = match ran {
+        Ok(said) => said,
+        Err(error) if fault(&error) == Fault::Connection => return Err(error),
+        Err(error) => Err(describe(&error, start.elapsed(), limit)),
+    };
+    tx.rollback().await?;
+    Ok(said)
+}
+
 /// At least one, because zero is no limit.
 fn millis(limit: Duration) -> i32 {
     i32::try_from(limit.as_millis()).unwrap_or(i32::MAX).max(1)

@@ -171,11 +171,12 @@ pub(super) async fn compare(db: &mut PgConnection, batch: &Batch, outcomes: &mut
         .filter(|(at, _)| matches!(outcomes[*at], RowOutcome::Unknown))
         .collect();
     if !unknown.is_empty() {
-        let rows: Vec<(i64, i64, Vec<u8>)> = sqlx::query_as(
+        let rows: Vec<(i64, i64, Option<Vec<u8>>)> = sqlx::query_as(
             "SELECT k.nth, e.id, e.body_sha256
              FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS k (provider, provider_event_id, nth)
              CROSS JOIN LATERAL (
-                 SELECT id, body_sha256 FROM webhook_events
+                 SELECT id, CASE WHEN headers LIKE '{\"cerca-backfilled\":%' THEN NULL ELSE body_sha256 END AS body_sha256
+                 FROM webhook_events
                  WHERE provider = k.provider AND provider_event_id = k.provider_event_id LIMIT 1
              ) e",
         )
@@ -185,7 +186,7 @@ pub(super) async fn compare(db: &mut PgConnection, batch: &Batch, outcomes: &mut
         .await?;
         for (nth, id, hash) in rows {
             let at = usize::try_from(nth - 1).ok().and_then(|nth| unknown.get(nth));
-            if let (Some((at, _)), Ok(body_sha256)) = (at, hash.try_into()) {
+            if let (Some((at, _)), Ok(body_sha256)) = (at, hash.map(TryInto::try_into).transpose()) {
                 outcomes[*at] = RowOutcome::Existing { id, body_sha256 };
             }
         }

@@ -11,11 +11,13 @@ mod ingest;
 mod outbox;
 mod people;
 mod purge;
+mod quarantine;
 mod read;
 mod secrets;
 mod settle;
 mod steps;
 mod time;
+mod upkeep;
 mod values;
 
 use std::{sync::Arc, time::Duration};

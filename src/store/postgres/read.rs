@@ -1,6 +1,6 @@
 //! Reads for people, on a pool of their own.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use jiff::Timestamp;
@@ -10,7 +10,8 @@ use super::{
     super::{
         EventDetail, EventFilter, HandlerStats, Page, Received, Stats, StoreError,
         assemble::{Head, Parts, assemble},
-        filter::{Bounds, Search, Wanted, period, select},
+        filter::{Bounds, FEW, Search, Wanted, period, select},
+        walk::Walk,
     },
     connect::read_error,
     steps, time,
@@ -20,17 +21,83 @@ use crate::domain::{Attempt, AttemptOutcome, Delivery, DeliveryState};
 type Read<T> = Result<T, StoreError>;
 
 pub(super) async fn events(db: &PgPool, filter: &EventFilter, cursor: Option<i64>, limit: u32) -> Read<Page> {
-    let limit = limit.max(1);
-    let mut ids = ids(db, filter, cursor, limit.saturating_add(1)).await?;
-    let has_more = ids.len() > limit as usize;
-    ids.truncate(limit as usize);
-    let next = ids.last().copied().filter(|_| has_more);
+    let (ids, next) = page(db, filter, cursor, limit).await?;
     let events = details(db, &ids)
         .await?
         .into_iter()
         .map(|detail| detail.event)
         .collect();
     Ok(Page { events, next })
+}
+
+/// Ids of a page of events, newest first, and where the next one begins.
+pub(super) async fn page(
+    db: &PgPool,
+    filter: &EventFilter,
+    cursor: Option<i64>,
+    limit: u32,
+) -> Read<(Vec<i64>, Option<i64>)> {
+    let bounds = bounds(db, filter).await?;
+    let (first, last): (i64, i64) = sqlx::query_as(
+        "SELECT coalesce((SELECT min(id) FROM webhook_events), 1), coalesce((SELECT max(id) FROM webhook_events), 0)",
+    )
+    .fetch_one(db)
+    .await
+    .map_err(|error| read_error(&error))?;
+    let high = [cursor, bounds.high, Some(last + 1)].into_iter().flatten().min();
+    let (low, high) = (first.max(bounds.low.unwrap_or(first)), high.unwrap_or(first));
+    if let Some(all) = few_of(db, filter).await? {
+        let limit = limit.max(1);
+        let bounds = Bounds {
+            low: Some(low),
+            high: Some(high),
+            among: Some(all),
+            ..Bounds::default()
+        };
+        let wanted = Wanted::Ids {
+            limit: limit.saturating_add(1),
+        };
+        let mut ids = found(db, wanted, filter, bounds).await?;
+        let has_more = ids.len() > limit as usize;
+        ids.truncate(limit as usize);
+        let next = ids.last().copied().filter(|_| has_more);
+        return Ok((ids, next));
+    }
+    let mut walk = Walk::new(low, high, limit);
+    while let Some((low, high, wanted)) = walk.window() {
+        let started = Instant::now();
+        let window = Bounds {
+            low: Some(low),
+            high: Some(high),
+            provider: Some("(e.provider || '')"),
+            ..Bounds::default()
+        };
+        let ids = found(db, Wanted::Ids { limit: wanted }, filter, window).await?;
+        walk.learn(ids, started.elapsed());
+    }
+    Ok(walk.end())
+}
+
+async fn found(db: &PgPool, wanted: Wanted, filter: &EventFilter, bounds: Bounds) -> Read<Vec<i64>> {
+    select(wanted, filter, None, bounds, bind_time)
+        .build_query_scalar()
+        .fetch_all(db)
+        .await
+        .map_err(|error| read_error(&error))
+}
+
+/// All ids of the filter's provider, where it has few: a walk would look at everyone's events to find them.
+async fn few_of(db: &PgPool, filter: &EventFilter) -> Read<Option<Vec<i64>>> {
+    let Some(provider) = &filter.provider else {
+        return Ok(None);
+    };
+    let ids: Vec<i64> = sqlx::query_scalar("SELECT id FROM webhook_events WHERE provider = $1 LIMIT $2")
+        .bind(provider)
+        .bind(i64::try_from(FEW).unwrap_or(i64::MAX))
+        .fetch_all(db)
+        .await
+        .map_err(|error| read_error(&error))?;
+    Ok(Some(ids).filter(|ids| ids.len() < FEW))
 }
 
 /// Ids of the events that match, newest first.
@@ -160,6 +227,7 @@ async fn bounds(db: &PgPool, filter: &EventFilter) -> Read<Bounds> {
     Ok(Bounds {
         low: first_id_at(db, since).await?,
         high: first_id_at(db, until).await?,
+        ..Bounds::default()
     })
 }
 
@@ -185,7 +253,7 @@ async fn search(db: &PgPool, at: i64) -> sqlx::Result<i64> {
     Ok(search.low)
 }
 
-async fn details(db: &PgPool, ids: &[i64]) -> Read<Vec<EventDetail>> {
+pub(super) async fn details(db: &PgPool, ids: &[i64]) -> Read<Vec<EventDetail>> {
     if ids.is_empty() {
         return Ok(Vec::new());
     }

@@ -110,7 +110,15 @@ fn apply(db: &Connection, deadline: &Deadline, checked: &mut Checked, wait: &Wai
         }
         let started = Timestamp::now();
         deadline.begin(limit, &wait.gone);
-        let ran = run(db, checked, wait, limit);
+        let ran = run(
+            db,
+            checked,
+            &effect.work,
+            &Patience {
+                limit,
+                gone: &wait.gone,
+            },
+        );
         deadline.end();
         ran?;
         let elapsed =
@@ -144,6 +152,28 @@ fn apply(db: &Connection, deadline: &Deadline, checked: &mut Checked, wait: &Wai
             }
             Ok(Applied::Failed(why))
         }
+    }
+}
+
+/// Runs the statement of an effect in a transaction that is undone.
+pub(super) fn rehearse(db: &Connection, deadline: &Deadline, effect: &Effect) -> rusqlite::Result<Result<(), String>> {
+    let limit = effect.limit.min(LONGEST);
+    let gone = CancellationToken::new();
+    db.execute_batch("BEGIN IMMEDIATE")?;
+    deadline.begin(limit, &gone);
+    let ran = run(
+        db,
+        &mut Checked::default(),
+        &effect.work,
+        &Patience { limit, gone: &gone },
+    );
+    deadline.end();
+    if !db.is_autocommit() {
+        db.execute_batch("ROLLBACK")?;
+    }
+    match ran {
+        Err(error) if is_database(&error) => Err(error),
+        ran => Ok(ran.map_err(|error| message(&error, limit))),
     }
 }
 
@@ -190,16 +220,10 @@ pub(super) fn check_once(db: &Connection, checked: &mut Checked, statement: &str
     Ok(())
 }
 
-fn run(db: &Connection, checked: &mut Checked, wait: &Waiting, limit: Duration) -> rusqlite::Result<()> {
-    let (sql, params) = match &wait.effect.work {
+fn run(db: &Connection, checked: &mut Checked, work: &Work, patience: &Patience<'_>) -> rusqlite::Result<()> {
+    let (sql, params) = match work {
         Work::Statement { sql, params } => (sql, params),
-        Work::Code(work) => {
-            let patience = Patience {
-                limit,
-                gone: &wait.gone,
-            };
-            return run_code(db, checked, work, &patience);
-        }
+        Work::Code(work) => return run_code(db, checked, work, patience),
     };
     check_once(db, checked, sql)?;
     let mut statement = db.prepare_cached(sql)?;

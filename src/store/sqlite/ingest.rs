@@ -59,8 +59,10 @@ fn insert_batch(db: &Connection, batch: &Batch) -> rusqlite::Result<Vec<RowOutco
         "INSERT INTO deliveries (event_id, handler, state, run_at, attempts, lease_token, lease_until, ordering_key)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) ON CONFLICT DO NOTHING",
     )?;
-    let mut known =
-        db.prepare_cached("SELECT id, body_sha256 FROM webhook_events WHERE provider = ?1 AND provider_event_id = ?2")?;
+    let mut known = db.prepare_cached(concat!(
+        "SELECT id, CASE WHEN headers LIKE '{\"cerca-backfilled\":%' THEN NULL ELSE body_sha256 END",
+        " FROM webhook_events WHERE provider = ?1 AND provider_event_id = ?2"
+    ))?;
     let created = now();
     let lease_until = created.saturating_add(micros(batch.lease));
     let mut outcomes = Vec::with_capacity(batch.events().len());

@@ -9,10 +9,12 @@ mod ingest;
 mod outbox;
 mod people;
 mod purge;
+mod quarantine;
 mod read;
 mod secrets;
 mod settle;
 mod steps;
+mod upkeep;
 mod writer;
 
 use std::{
@@ -48,6 +50,7 @@ pub(super) struct SqliteStore {
     writer: mpsc::Sender<Message>,
     thread: Mutex<Option<std::thread::JoinHandle<()>>>,
     read: SqlitePool,
+    file: PathBuf,
     handoff: HandoffSlot,
     budget: Arc<Budget>,
     settles: Arc<Semaphore>,
@@ -70,7 +73,7 @@ impl SqliteStore {
 
         let handoff = HandoffSlot::default();
         let (sender, receiver) = mpsc::channel();
-        let state = writer::Writer::new(writer, file, &options, Arc::clone(&handoff));
+        let state = writer::Writer::new(writer, file.clone(), &options, Arc::clone(&handoff));
         let thread = std::thread::Builder::new()
             .name("cerca-store".to_owned())
             .spawn(move || state.run(receiver))
@@ -79,6 +82,7 @@ impl SqliteStore {
             writer: sender,
             thread: Mutex::new(Some(thread)),
             read,
+            file,
             handoff,
             budget: Budget::new(options.queue_events, options.queue_bytes),
             settles: Arc::new(Semaphore::new(options.queue_settles)),

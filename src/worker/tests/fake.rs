@@ -303,6 +303,7 @@ impl Outbox for Fake {
         unimplemented!()
     }
 }
+crate::store::testing::no_upkeep!(Fake);
 
 impl Admin for Fake {
     fn events(&self, _: EventFilter, _: Option<i64>, _: u32) -> StoreFuture<'_, Page> {

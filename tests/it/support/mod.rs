@@ -1,6 +1,7 @@
 //! The world around the binary under test: a store, senders, targets, and eyes on all of them. Nothing here uses
 //! Cerca's own code, so that a test cannot share a mistake with it.
 
+mod api;
 mod client;
 mod load;
 mod process;
@@ -13,6 +14,7 @@ use std::{future::Future, panic::AssertUnwindSafe, time::Duration};
 
 use futures_util::FutureExt as _;
 
+pub use api::{Api, Asked, Said};
 pub use client::{Reply, raw_exchange, stripe_body};
 pub use load::Load;
 pub use process::{Signal, resident_kib};

@@ -25,6 +25,7 @@ pub struct Setup {
     adapters: bool,
     /// Another program than the binary, with variables of its own.
     program: Option<(PathBuf, Vec<(&'static str, String)>)>,
+    stripe: String,
 }
 
 impl Setup {
@@ -40,6 +41,7 @@ impl Setup {
             role: None,
             adapters: false,
             program: None,
+            stripe: String::new(),
         }
     }
 
@@ -52,6 +54,12 @@ impl Setup {
     /// Leaves out the usual providers.
     pub fn without_providers(mut self) -> Self {
         self.providers = false;
+        self
+    }
+
+    /// Further lines of the provider `stripe`.
+    pub fn stripe_lines(mut self, lines: &str) -> Self {
+        self.stripe = lines.to_owned();
         self
     }
 
@@ -174,8 +182,9 @@ impl Setup {
     pub fn write_config(&self) -> PathBuf {
         let providers = if self.providers {
             format!(
-                "[[provider]]\nname = \"stripe\"\nsecrets = [\"{STRIPE_SECRET}\"]\n\n\
-                 [[provider]]\nname = \"github\"\nsecrets = [\"{GITHUB_SECRET}\"]\n\n"
+                "[[provider]]\nname = \"stripe\"\nsecrets = [\"{STRIPE_SECRET}\"]\n{}\n\n\
+                 [[provider]]\nname = \"github\"\nsecrets = [\"{GITHUB_SECRET}\"]\n\n",
+                self.stripe
             )
         } else {
             String::new()
@@ -259,6 +268,20 @@ impl Server {
     /// Makes the table that [`Setup::sql`] writes to.
     pub async fn create_effects(&self) {
         self.store.execute("create table effects (id text not null)").await;
+    }
+
+    /// Starts a command of the binary with the server's own configuration.
+    pub fn start_cli(&self, arguments: &[&str]) -> Child {
+        cerca()
+            .args(arguments)
+            .arg("--config")
+            .arg(&self.config)
+            .current_dir(self.store.folder())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap()
     }
 
     /// Runs a command of the binary with the server's own configuration.
