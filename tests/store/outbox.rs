@@ -8,7 +8,7 @@ use std::{
 
 use cerca::{
     domain::{AttemptOutcome, Outcome},
-    store::{Options, Relayed, Settled, Store, open},
+    store::{Options, Relayed, Settled, Store, TopicRoutes, open},
 };
 
 use crate::support::{Db, Raw, Taker, settle};
@@ -26,7 +26,7 @@ on_both!(
     a_settle_that_is_waited_for_says_what_became_of_it,
 );
 
-fn everyone() -> Arc<dyn Fn(&str) -> Arc<str> + Send + Sync> {
+fn everyone() -> Arc<TopicRoutes> {
     Arc::new(|topic| match topic {
         "nobody" => "".into(),
         _ => "h".into(),
