@@ -19,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     config::{Config, Retention},
     http,
+    idempotency::{self, Completer, Engine, Gateways, Layer},
     schedule::{Desk, Timetable},
     store::{self, PurgePolicy, Store},
     worker::{self, Worker},
@@ -53,6 +54,7 @@ pub struct Running {
     pub public: Option<SocketAddr>,
     pub admin: SocketAddr,
     pub store: Arc<dyn Store>,
+    engine: Arc<Engine>,
     stop: CancellationToken,
     deadline: Duration,
     servers: JoinHandle<std::io::Result<()>>,
@@ -71,6 +73,7 @@ pub async fn start(
     prometheus: Option<PrometheusHandle>,
 ) -> anyhow::Result<Running> {
     http::metrics::describe();
+    idempotency::describe_metrics();
     let stop = CancellationToken::new();
     let deadline = config.server.shutdown_timeout;
     let shown = config.store.redacted();
@@ -116,12 +119,16 @@ pub async fn start(
         secrets.load().await;
         tokio::spawn(Arc::clone(&secrets).poll(stop.clone()));
     }
+    let gateways = Arc::new(Gateways::new(plan.gateways));
+    let engine = Arc::new(Engine::new(Layer::new(Arc::clone(&store))));
     let services = http::Services {
         store: Arc::clone(&store),
         providers,
         secrets,
         router: Arc::new(move |provider, adapter, event_type| router.routes(provider, adapter, event_type)),
         handlers,
+        gateways: Arc::clone(&gateways),
+        engine: Arc::clone(&engine),
         prometheus: prometheus.clone(),
     };
     let servers = http::start(http_settings(config, start.role), services, stop.clone())?;
@@ -138,6 +145,8 @@ pub async fn start(
             let desk = Desk {
                 store: Arc::clone(&store),
                 retention: purge_policy(&config.retention),
+                idempotency_keys: config.retention.idempotency_keys,
+                completer: Arc::new(Completer::new(Arc::clone(&store), gateways)),
                 stop: stop.clone(),
             };
             Some(Timetable::start(&desk).await.context("cannot start the timetable")?)
@@ -150,6 +159,7 @@ pub async fn start(
         public: (start.role != Role::Worker).then_some(public),
         admin,
         store,
+        engine,
         stop,
         deadline,
         servers: tokio::spawn(servers.stopped()),
@@ -193,6 +203,7 @@ impl Running {
             Some(ended) => ended,
             None => self.servers.await,
         };
+        self.engine.finished().await;
         tracing::debug!("all requests are answered");
         if let Some((stop, worker)) = self.worker {
             stop.cancel();
@@ -218,6 +229,7 @@ fn http_settings(config: &Config, role: Role) -> http::Settings {
         trusted_proxies: config.server.trusted_proxies.clone(),
         shutdown_timeout: config.server.shutdown_timeout.mul_f64(0.4),
         webhooks: role != Role::Worker,
+        gateway_body: config.server.max_body,
         ..http::Settings::default()
     };
     if config.server.workers > 0 {

@@ -10,6 +10,7 @@ pub mod config;
 pub mod domain;
 pub mod handlers;
 pub mod http;
+pub mod idempotency;
 pub mod ingest;
 mod json;
 pub mod schedule;

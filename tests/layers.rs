@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, fs, path::Path};
 const LEVELS: &[&[&str]] = &[
     &["domain", "json", "units", "seal"],
     &["adapters", "store"],
-    &["ingest"],
+    &["ingest", "idempotency"],
     &["handlers"],
     &["config", "worker", "http", "schedule"],
     &["telemetry"],

@@ -7,6 +7,7 @@ use crate::{
     adapters::{Provider, ProviderError, ProviderSpec, Registry, RegistryError},
     config::{Config, ConfigError, Problem},
     handlers::{self, FormFields, HandlerError, HandlerSpec, Normalizers, Route, Router},
+    idempotency::Gateway,
     telemetry,
 };
 
@@ -27,6 +28,7 @@ pub struct Plan {
     pub providers: Vec<Arc<Provider>>,
     pub routes: Vec<Route>,
     pub router: Router,
+    pub gateways: Vec<Gateway>,
     /// Specs of the providers whose secret is to come in a handshake.
     pub waiting: Vec<ProviderSpec>,
     /// What is allowed but deserves a look, beyond the configuration's own warnings.
@@ -78,6 +80,7 @@ pub fn plan(config: &Config, adapters: Option<&Path>) -> Result<Plan, ConfigErro
             Err(error) => problems.push(provider_problem(config, &path, &error)),
         }
     }
+    let gateways = ready_gateways(config, &mut problems, &mut warnings);
     let form_fields = providers.iter().filter_map(|provider: &Arc<Provider>| {
         let field = provider.form_field()?;
         Some((provider.name.to_string(), field.to_owned()))
@@ -92,6 +95,7 @@ pub fn plan(config: &Config, adapters: Option<&Path>) -> Result<Plan, ConfigErro
             providers,
             routes,
             router,
+            gateways,
             waiting,
             warnings,
         }),
@@ -101,6 +105,20 @@ pub fn plan(config: &Config, adapters: Option<&Path>) -> Result<Plan, ConfigErro
             Err(ConfigError(problems))
         }
     }
+}
+
+fn ready_gateways(config: &Config, problems: &mut Vec<Problem>, warnings: &mut Vec<Problem>) -> Vec<Gateway> {
+    let mut gateways = Vec::with_capacity(config.gateways.len());
+    for (index, spec) in config.gateways.iter().enumerate() {
+        let at = |key: &str| format!("gateway[{index}].{key}");
+        let own = Gateway::warnings(spec).into_iter();
+        warnings.extend(own.map(|(key, message)| config.problem(&at(key), message)));
+        match Gateway::new(spec, |reference| config.resolve(reference)) {
+            Ok(gateway) => gateways.push(gateway),
+            Err(error) => problems.push(config.problem(&at(error.key), error.message)),
+        }
+    }
+    gateways
 }
 
 fn ready_handlers(

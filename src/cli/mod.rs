@@ -5,6 +5,7 @@ mod check;
 mod context;
 mod demo;
 mod events;
+mod idempotency;
 mod init;
 mod migrate;
 mod output;
@@ -70,6 +71,9 @@ enum Command {
     /// Look at events, and give them a new life
     #[command(subcommand)]
     Events(events::Events),
+    /// Look at idempotency keys
+    #[command(subcommand)]
+    Idempotency(idempotency::Idempotency),
     /// Count events and deliveries
     Stats,
     /// Remove what is older than `[retention]` says
@@ -108,6 +112,7 @@ async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Trigger(command) => command.run(&context).await,
         Command::Verify(command) => command.run(&context),
         Command::Events(command) => command.run(&context).await,
+        Command::Idempotency(command) => command.run(&context).await,
         Command::Stats => stats::run(&context).await,
         Command::Purge(command) => command.run(&context).await,
     }

@@ -84,6 +84,7 @@ impl Config {
                     ("done", time(self.retention.done)),
                     ("failed", time(self.retention.failed)),
                     ("dedupe", time(self.retention.dedupe)),
+                    ("idempotency_keys", time(self.retention.idempotency_keys)),
                 ],
             ),
             (

@@ -9,6 +9,7 @@ use serde::{Deserialize, Deserializer, de};
 use super::secret::{Reference, references};
 use crate::{
     handlers::HandlerSpec,
+    idempotency::GatewaySpec,
     units::{duration, size},
 };
 
@@ -24,6 +25,7 @@ pub(super) struct File {
     pub(super) log: Log,
     pub(super) provider: Vec<ProviderTable>,
     pub(super) handler: Vec<HandlerSpec>,
+    pub(super) gateway: Vec<GatewaySpec>,
 }
 
 /// `[server]`: the public listener.
@@ -137,6 +139,9 @@ pub struct Retention {
     /// The rest of the row, which keeps a late repetition from being taken as new. Default 365 d.
     #[serde(with = "duration")]
     pub dedupe: Duration,
+    /// Idempotency keys with their answers, once they have expired. Default 72 h.
+    #[serde(with = "duration")]
+    pub idempotency_keys: Duration,
 }
 
 impl Default for Retention {
@@ -146,6 +151,7 @@ impl Default for Retention {
             done: days(30),
             failed: days(90),
             dedupe: days(365),
+            idempotency_keys: days(3),
         }
     }
 }

@@ -209,7 +209,7 @@ pub(super) async fn providers(request: HttpRequest, state: web::Data<State>) -> 
     Ok(ok(&json!({"providers": list})))
 }
 
-fn ok(value: &impl Serialize) -> HttpResponse {
+pub(super) fn ok(value: &impl Serialize) -> HttpResponse {
     match serde_json::to_vec(value) {
         Ok(json) => HttpResponse::Ok()
             .insert_header((header::CONTENT_TYPE, "application/json"))
@@ -227,7 +227,7 @@ fn no_event() -> Problem {
     Problem::not_found("there is no such event")
 }
 
-fn failed(error: StoreError) -> Problem {
+pub(super) fn failed(error: StoreError) -> Problem {
     tracing::warn!(%error, "the store did not answer the API");
     error.into()
 }
@@ -256,5 +256,5 @@ where
     query::json(&bytes)
 }
 
-const MAX_JSON: usize = 64 * 1024;
-const JSON_TIMEOUT: Duration = Duration::from_secs(10);
+pub(super) const MAX_JSON: usize = 64 * 1024;
+pub(super) const JSON_TIMEOUT: Duration = Duration::from_secs(10);

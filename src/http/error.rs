@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 use actix_web::{
     HttpResponse,
-    body::{BodySize, MessageBody},
+    body::{BodySize, BoxBody, MessageBody},
     http::{StatusCode, header},
     web::{self, Bytes},
 };
@@ -71,11 +71,8 @@ impl Problem {
 
     /// The answer to a request whose body was not read to its end. See [`Unread`].
     pub(super) fn respond_unread(&self, payload: web::Payload) -> HttpResponse {
-        let unread = Unread {
-            answer: Some(Bytes::from(self.json())),
-            _payload: payload,
-        };
-        self.builder().body(unread)
+        let answer = BoxBody::new(Bytes::from(self.json()));
+        self.builder().body(Unread::holding(answer, payload))
     }
 
     fn builder(&self) -> actix_web::HttpResponseBuilder {
@@ -146,22 +143,31 @@ struct Body<'a> {
 /// A body that holds the request's unread payload until the answer is written. actix-http drains a dropped chunked
 /// payload without a time limit, so one that is dropped early lets a sender hold the connection for ever; while it
 /// lives, the connection is closed after the answer (with a short linger, so that the sender can read it).
-struct Unread {
-    answer: Option<Bytes>,
+pub(super) struct Unread {
+    answer: BoxBody,
     _payload: web::Payload,
 }
 
+impl Unread {
+    pub(super) fn holding(answer: BoxBody, payload: web::Payload) -> Self {
+        Self {
+            answer,
+            _payload: payload,
+        }
+    }
+}
+
 impl MessageBody for Unread {
-    type Error = std::convert::Infallible;
+    type Error = <BoxBody as MessageBody>::Error;
 
     fn size(&self) -> BodySize {
-        BodySize::Sized(self.answer.as_ref().map_or(0, Bytes::len) as u64)
+        self.answer.size()
     }
 
     fn poll_next(
         self: std::pin::Pin<&mut Self>,
-        _: &mut std::task::Context<'_>,
+        context: &mut std::task::Context<'_>,
     ) -> std::task::Poll<Option<Result<Bytes, Self::Error>>> {
-        std::task::Poll::Ready(self.get_mut().answer.take().map(Ok))
+        std::pin::Pin::new(&mut self.get_mut().answer).poll_next(context)
     }
 }

@@ -7,7 +7,7 @@ use std::{
 
 use actix_web::{HttpResponse, http::header, web};
 
-use crate::store::Stats;
+use crate::{idempotency::KEYS, store::Stats};
 
 use super::{State, error::Problem, metrics};
 
@@ -62,6 +62,17 @@ pub(super) async fn metrics(state: web::Data<State>) -> HttpResponse {
     ::metrics::gauge!(metrics::STORE_UP).set(f64::from(u8::from(matches!(stats, Ok(Ok(_))))));
     if let Ok(Ok(stats)) = stats {
         show(&stats);
+    }
+    if let Ok(Ok(keys)) = tokio::time::timeout(STATS_TIMEOUT, state.store.key_stats()).await {
+        for (name, keys) in [
+            ("processing", keys.processing),
+            ("abandoned", keys.abandoned),
+            ("completed", keys.completed),
+            ("failed", keys.failed),
+            ("unknown", keys.unknown),
+        ] {
+            ::metrics::gauge!(KEYS, "state" => name).set(count(keys));
+        }
     }
     metrics::body_bytes().set(count(state.budget.used() as u64));
     HttpResponse::Ok()

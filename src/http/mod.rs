@@ -8,8 +8,10 @@ mod auth;
 mod body;
 mod connections;
 mod error;
+mod gateway;
 mod headers;
 mod health;
+mod idempotency;
 pub mod json;
 mod limits;
 mod log_gate;
@@ -38,7 +40,10 @@ use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::store::Store;
+use crate::{
+    idempotency::{Engine, Gateways, Idempotent, Principal},
+    store::Store,
+};
 
 pub use providers::{Endpoint, Providers};
 pub use secrets::{Remake, Secrets};
@@ -75,6 +80,8 @@ fn admin_routes(config: &mut ServiceConfig) {
         .service(post(&format!("{EVENT}/discard"), admin::discard))
         .service(get("/api/v1/stats", admin::stats))
         .service(get("/api/v1/providers", admin::providers))
+        .service(get("/api/v1/idempotency", idempotency::keys))
+        .service(get("/api/v1/idempotency/{id}", idempotency::key))
         .default_service(web::to(nowhere));
 }
 
@@ -91,6 +98,10 @@ pub struct Services {
     pub router: Router,
     /// Names of the configured handlers, to which events may be reprocessed.
     pub handlers: Vec<Arc<str>>,
+    /// Routes of the gateway on the public listener.
+    pub gateways: Arc<Gateways>,
+    /// Runs requests with an idempotency key.
+    pub engine: Arc<Engine>,
     /// Renders `/metrics`; 404 without.
     pub prometheus: Option<PrometheusHandle>,
 }
@@ -102,6 +113,8 @@ struct State {
     secrets: Arc<Secrets>,
     router: Router,
     handlers: Vec<Arc<str>>,
+    gateways: Arc<Gateways>,
+    engine: Arc<Engine>,
     prometheus: Option<PrometheusHandle>,
     settings: Settings,
     budget: body::Budget,
@@ -145,6 +158,8 @@ pub fn start(settings: Settings, services: Services, shutdown: CancellationToken
         secrets: services.secrets,
         router: services.router,
         handlers: services.handlers,
+        gateways: services.gateways,
+        engine: services.engine,
         prometheus: services.prometheus,
         budget: body::Budget::new(settings.max_bytes_in_flight),
         log_gate: log_gate::LogGate::default(),
@@ -169,9 +184,17 @@ pub fn start(settings: Settings, services: Services, shutdown: CancellationToken
     .on_connect(move |io, data| connections.opened(io, data))
     .workers(workers)
     .max_connections(limits::connections(settings.max_connections).div_ceil(workers));
+    // Every write of the API takes a key. The guard has seen the token; it is the only principal there is.
+    let keyed = Idempotent::new(
+        Arc::clone(state.engine.layer()),
+        Principal::operator(&settings.admin_token),
+    )
+    .named("admin:")
+    .max_body(admin::MAX_JSON, admin::JSON_TIMEOUT);
     let admin = HttpServer::new(move || {
         App::new()
             .app_data(state.clone())
+            .wrap(keyed.clone())
             .wrap(from_fn(auth::guard))
             .configure(admin_routes)
     })

@@ -91,7 +91,7 @@ fn time(name: &str, value: &str) -> Result<Timestamp, Problem> {
         .map_err(|_| Problem::bad_request(format!("`{name}` is not a time such as 2026-01-31T12:00:00Z")))
 }
 
-fn unknown(name: &str) -> Problem {
+pub(super) fn unknown(name: &str) -> Problem {
     Problem::bad_request(format!("`{}` is not a parameter of this resource", shown(name)))
 }
 

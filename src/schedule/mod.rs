@@ -1,21 +1,31 @@
 //! What happens by the clock: short calls to the store, safe to run twice and on two nodes.
 
+mod idempotency;
 mod retention;
 
-use std::{sync::Arc, time::Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use futures_util::future::BoxFuture;
 use tokio::sync::Mutex;
 use tokio_cron_scheduler::{Job, JobScheduler, JobSchedulerError};
 use tokio_util::sync::CancellationToken;
 
-use crate::store::{PurgePolicy, Store, StoreError};
+use crate::{
+    idempotency::Completer,
+    store::{PurgePolicy, Store, StoreError},
+};
 
 /// What jobs work with.
 #[derive(Clone)]
 pub struct Desk {
     pub store: Arc<dyn Store>,
     pub retention: PurgePolicy,
+    /// Age after which expired idempotency keys go.
+    pub idempotency_keys: Duration,
+    pub completer: Arc<Completer>,
     /// Cancelled when the process stops; long jobs end at their next step.
     pub stop: CancellationToken,
 }
@@ -29,11 +39,23 @@ struct Entry {
 }
 
 /// Everything that happens by the clock. Odd minutes, so that it does not fall together with everyone else's jobs.
-const TIMETABLE: &[Entry] = &[Entry {
-    name: "retention",
-    cron: "0 3/10 * * * *",
-    run: |desk| Box::pin(retention::run(desk)),
-}];
+const TIMETABLE: &[Entry] = &[
+    Entry {
+        name: "retention",
+        cron: "0 3/10 * * * *",
+        run: |desk| Box::pin(retention::run(desk)),
+    },
+    Entry {
+        name: "abandoned idempotency keys",
+        cron: "7/15 * * * * *",
+        run: |desk| Box::pin(idempotency::complete(desk)),
+    },
+    Entry {
+        name: "expired idempotency keys",
+        cron: "0 8/10 * * * *",
+        run: |desk| Box::pin(idempotency::reap(desk)),
+    },
+];
 
 /// The running timetable.
 pub struct Timetable(JobScheduler);
@@ -88,8 +110,6 @@ async fn once(entry: &Entry, desk: Desk) {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::store;
 
@@ -98,8 +118,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let url = format!("sqlite:{}", folder.path().join("test.db").display());
         let day = Duration::from_secs(86_400);
+        let store = store::open(&url, store::Options::default()).await.unwrap();
         let desk = Desk {
-            store: store::open(&url, store::Options::default()).await.unwrap(),
+            completer: Arc::new(Completer::new(Arc::clone(&store), Arc::default())),
+            idempotency_keys: day,
+            store,
             retention: PurgePolicy {
                 done: day,
                 failed: day,

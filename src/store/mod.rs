@@ -1,5 +1,5 @@
-//! The seam to the database: three traits because there are three readers. `http::receive` sees [`Inbox`], the worker
-//! sees [`Queue`], people and the clock see [`Admin`]. Methods are the verbs of the flow and one transaction each; no
+//! The seam to the database: four traits because there are four readers. `http::receive` sees [`Inbox`], the worker
+//! sees [`Queue`], people and the clock see [`Admin`], `idempotency` sees [`Keys`]. Methods are the verbs of the flow and one transaction each; no
 //! connection, transaction or SQL type leaves this module, so the two engines may differ inside.
 //!
 //! No database call runs in a future that a client can drop: callers send a message to a task (PostgreSQL) or a thread
@@ -10,6 +10,7 @@ mod batch;
 mod budget;
 mod cache;
 mod filter;
+mod keys;
 mod options;
 mod postgres;
 mod retention;
@@ -24,6 +25,10 @@ use futures_util::future::BoxFuture;
 
 use crate::domain::{Claim, NewEvent, Settle};
 
+pub use keys::{
+    HeldKey, KeptAnswer, KeyFilter, KeyName, KeyRow, KeyState, KeyStats, KeyStep, Keys, NewKey, RecoveryPoint,
+    Reserved, Transaction, Work, WorkError,
+};
 pub use options::{Options, open};
 pub use types::{
     Accepted, Applied, AttemptLimit, ClaimRequest, Discarded, Effect, EventDetail, EventFilter, EventRow, HandlerStats,
@@ -34,7 +39,7 @@ pub use types::{
 pub type StoreFuture<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
 
 /// Everything that a database does for Cerca.
-pub trait Store: Inbox + Queue + Admin {}
+pub trait Store: Inbox + Queue + Admin + Keys {}
 
 /// Takes events in.
 pub trait Inbox: Send + Sync {

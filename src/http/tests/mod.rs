@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 use super::{Providers, Running, Secrets, Services, Settings, start};
 use crate::{
     adapters::{Adapter, Provider, ProviderSpec, Registry},
+    idempotency::{Engine, Layer},
     store::Store,
 };
 
@@ -112,6 +113,7 @@ fn services(store: Arc<dyn Store>) -> Services {
     let prometheus = metrics_exporter_prometheus::PrometheusBuilder::new()
         .build_recorder()
         .handle();
+    let engine_store = Arc::clone(&store);
     let providers = Arc::new(Providers::new([provider("acme", 200), provider("strict", 409)]));
     Services {
         secrets: Arc::new(Secrets::new(store.clone(), providers.clone(), None, [])),
@@ -121,6 +123,8 @@ fn services(store: Arc<dyn Store>) -> Services {
             Some("ignored") => "".into(),
             _ => "ledger,mail".into(),
         }),
+        gateways: Arc::default(),
+        engine: Arc::new(Engine::new(Layer::new(engine_store))),
         handlers: vec!["ledger".into(), "mail".into()],
         prometheus: Some(prometheus),
     }

@@ -218,7 +218,7 @@ fn refusal(why: &str) -> rusqlite::Error {
     rusqlite::Error::ToSqlConversionFailure(why.into())
 }
 
-struct Bound<'a>(&'a SqlValue);
+pub(super) struct Bound<'a>(pub(super) &'a SqlValue);
 
 impl rusqlite::ToSql for Bound<'_> {
     fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {

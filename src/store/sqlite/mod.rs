@@ -5,11 +5,13 @@ mod claim;
 mod connect;
 mod effects;
 mod ingest;
+mod keys;
 mod people;
 mod purge;
 mod read;
 mod secrets;
 mod settle;
+mod transact;
 mod writer;
 
 use std::{
@@ -25,9 +27,10 @@ use tokio_util::sync::CancellationToken;
 
 use self::writer::Message;
 use super::{
-    Accepted, Admin, Applied, AttemptLimit, ClaimRequest, Discarded, Effect, EventDetail, EventFilter, Handoff, Inbox,
-    Lease, Options, Page, Prepared, PurgePolicy, Purged, Queue, Received, Reprocess, ReprocessScope, Reprocessed,
-    SealedSecret, Stats, Store, StoreError, StoreFuture, Swept, Who,
+    Accepted, Admin, Applied, AttemptLimit, ClaimRequest, Discarded, Effect, EventDetail, EventFilter, Handoff,
+    HeldKey, Inbox, KeptAnswer, KeyFilter, KeyRow, KeyStats, KeyStep, Keys, Lease, NewKey, Options, Page, Prepared,
+    PurgePolicy, Purged, Queue, Received, Reprocess, ReprocessScope, Reprocessed, Reserved, SealedSecret, Stats, Store,
+    StoreError, StoreFuture, Swept, Who, Work, WorkError,
     batch::{HandoffSlot, Pending, validate},
     budget::Budget,
     cache::Cached,
@@ -47,6 +50,7 @@ pub(super) struct SqliteStore {
     budget: Arc<Budget>,
     settles: Arc<Semaphore>,
     stats: Cached<Stats>,
+    key_stats: Cached<KeyStats>,
     purge: Cursors,
 }
 
@@ -77,6 +81,7 @@ impl SqliteStore {
             budget: Budget::new(options.queue_events, options.queue_bytes),
             settles: Arc::new(Semaphore::new(options.queue_settles)),
             stats: Cached::default(),
+            key_stats: Cached::default(),
             purge: Cursors::default(),
         }))
     }
@@ -291,5 +296,44 @@ impl Admin for SqliteStore {
             }
             self.read.close().await;
         })
+    }
+}
+
+impl Keys for SqliteStore {
+    fn reserve(&self, new: NewKey) -> StoreFuture<'static, Reserved> {
+        self.on_writer(move |db| keys::reserve(db, &new))
+    }
+
+    fn take_over(&self, id: i64, lease: Duration) -> StoreFuture<'static, Option<HeldKey>> {
+        self.on_writer(move |db| keys::take_over(db, id, lease))
+    }
+
+    fn step(&self, held: HeldKey, step: KeyStep) -> StoreFuture<'static, bool> {
+        self.on_writer(move |db| keys::step(db, held, &step))
+    }
+
+    fn transact(&self, held: Option<HeldKey>, work: Work) -> BoxFuture<'static, Result<Arc<KeptAnswer>, WorkError>> {
+        let done = transact::transact(self.writer.clone(), held, work);
+        Box::pin(async move { done.await.map(Arc::new) })
+    }
+
+    fn abandoned(&self, limit: u32) -> StoreFuture<'_, Vec<KeyRow>> {
+        Box::pin(keys::abandoned(&self.read, limit))
+    }
+
+    fn keys(&self, filter: KeyFilter) -> StoreFuture<'_, Vec<KeyRow>> {
+        Box::pin(async move { keys::list(&self.read, &filter).await })
+    }
+
+    fn key(&self, id: i64) -> StoreFuture<'_, Option<(KeyRow, Option<KeptAnswer>)>> {
+        Box::pin(keys::one(&self.read, id))
+    }
+
+    fn key_stats(&self) -> StoreFuture<'_, KeyStats> {
+        Box::pin(self.key_stats.get(keys::stats(&self.read)))
+    }
+
+    fn reap(&self, age: Duration, limit: u32) -> StoreFuture<'_, u64> {
+        self.on_writer(move |db| keys::reap(db, age, limit))
     }
 }

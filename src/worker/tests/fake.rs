@@ -243,6 +243,36 @@ impl Inbox for Fake {
 
 impl Store for Fake {}
 
+impl Keys for Fake {
+    fn reserve(&self, _: NewKey) -> StoreFuture<'static, Reserved> {
+        unimplemented!("the worker knows no idempotency keys of an API")
+    }
+    fn take_over(&self, _: i64, _: Duration) -> StoreFuture<'static, Option<HeldKey>> {
+        unimplemented!()
+    }
+    fn step(&self, _: HeldKey, _: KeyStep) -> StoreFuture<'static, bool> {
+        unimplemented!()
+    }
+    fn transact(&self, _: Option<HeldKey>, _: Work) -> BoxFuture<'static, Result<Arc<KeptAnswer>, WorkError>> {
+        unimplemented!()
+    }
+    fn abandoned(&self, _: u32) -> StoreFuture<'_, Vec<KeyRow>> {
+        unimplemented!()
+    }
+    fn keys(&self, _: KeyFilter) -> StoreFuture<'_, Vec<KeyRow>> {
+        unimplemented!()
+    }
+    fn key(&self, _: i64) -> StoreFuture<'_, Option<(KeyRow, Option<KeptAnswer>)>> {
+        unimplemented!()
+    }
+    fn key_stats(&self) -> StoreFuture<'_, KeyStats> {
+        unimplemented!()
+    }
+    fn reap(&self, _: Duration, _: u32) -> StoreFuture<'_, u64> {
+        unimplemented!()
+    }
+}
+
 impl Admin for Fake {
     fn events(&self, _: EventFilter, _: Option<i64>, _: u32) -> StoreFuture<'_, Page> {
         unimplemented!()
