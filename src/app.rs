@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     config::{Config, Retention},
     http,
-    idempotency::{self, Completer, Engine, Gateways, Layer},
+    idempotency::{Completer, Engine, Gateways, Layer},
     schedule::{Desk, Timetable},
     store::{self, PurgePolicy, Store},
     worker::{self, Worker},
@@ -73,7 +73,6 @@ pub async fn start(
     prometheus: Option<PrometheusHandle>,
 ) -> anyhow::Result<Running> {
     http::metrics::describe();
-    idempotency::describe_metrics();
     let stop = CancellationToken::new();
     let deadline = config.server.shutdown_timeout;
     let shown = config.store.redacted();

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 use actix_web::{
     HttpResponse,
-    body::{BodySize, BoxBody, MessageBody},
+    body::{BodySize, MessageBody},
     http::{StatusCode, header},
     web::{self, Bytes},
 };
@@ -71,8 +71,11 @@ impl Problem {
 
     /// The answer to a request whose body was not read to its end. See [`Unread`].
     pub(super) fn respond_unread(&self, payload: web::Payload) -> HttpResponse {
-        let answer = BoxBody::new(Bytes::from(self.json()));
-        self.builder().body(Unread::holding(answer, payload))
+        let unread = Unread {
+            answer: Some(Bytes::from(self.json())),
+            _payload: payload,
+        };
+        self.builder().body(unread)
     }
 
     fn builder(&self) -> actix_web::HttpResponseBuilder {
@@ -143,31 +146,22 @@ struct Body<'a> {
 /// A body that holds the request's unread payload until the answer is written. actix-http drains a dropped chunked
 /// payload without a time limit, so one that is dropped early lets a sender hold the connection for ever; while it
 /// lives, the connection is closed after the answer (with a short linger, so that the sender can read it).
-pub(super) struct Unread {
-    answer: BoxBody,
+struct Unread {
+    answer: Option<Bytes>,
     _payload: web::Payload,
 }
 
-impl Unread {
-    pub(super) fn holding(answer: BoxBody, payload: web::Payload) -> Self {
-        Self {
-            answer,
-            _payload: payload,
-        }
-    }
-}
-
 impl MessageBody for Unread {
-    type Error = <BoxBody as MessageBody>::Error;
+    type Error = std::convert::Infallible;
 
     fn size(&self) -> BodySize {
-        self.answer.size()
+        BodySize::Sized(self.answer.as_ref().map_or(0, Bytes::len) as u64)
     }
 
     fn poll_next(
         self: std::pin::Pin<&mut Self>,
-        context: &mut std::task::Context<'_>,
+        _: &mut std::task::Context<'_>,
     ) -> std::task::Poll<Option<Result<Bytes, Self::Error>>> {
-        std::pin::Pin::new(&mut self.get_mut().answer).poll_next(context)
+        std::task::Poll::Ready(self.get_mut().answer.take().map(Ok))
     }
 }

@@ -29,7 +29,6 @@ use crate::{
 use super::{
     State,
     body::{self, BodyError, Share},
-    error::Unread,
     proxies,
 };
 
@@ -45,7 +44,7 @@ pub(super) async fn serve(
         Ok(Served::Pass { url }) => pass(&gateway, &request, payload, url, &state).await,
         Err(refusal) => {
             gateway.count_refusal(&refusal);
-            refuse(&refusal, payload)
+            refusal.respond_unread(payload)
         }
     }
 }
@@ -153,13 +152,6 @@ async fn answer(
     }))
 }
 
-fn refuse(refusal: &Refusal, payload: web::Payload) -> HttpResponse {
-    let response = refusal.respond();
-    response
-        .map_body(|_, body| Unread::holding(body, payload))
-        .map_into_boxed_body()
-}
-
 fn declared(headers: &HeaderMap) -> Option<usize> {
     let length = headers.get(header::CONTENT_LENGTH)?;
     length.to_str().ok()?.trim().parse().ok()
@@ -254,7 +246,7 @@ async fn pass(
     let limit = gateway.max_body.unwrap_or(state.settings.gateway_body);
     let declared = declared(headers);
     if declared.is_some_and(|length| length > limit) {
-        return refuse(&Refusal::TooLarge { limit }, payload);
+        return Refusal::TooLarge { limit }.respond_unread(payload);
     }
     let has_body = declared.is_some_and(|length| length > 0) || headers.contains_key(header::TRANSFER_ENCODING);
     let mut upstream = gateway

@@ -12,7 +12,7 @@ use super::{
     decision::Policy,
     principal::{JwtKey, Principal},
     refusal::Refusal,
-    spec::{GatewaySpec, OnUpstreamDown},
+    spec::{GatewaySpec, OnUpstreamDown, check_methods, check_path, check_upstream},
     upstream::{Probe, client},
 };
 
@@ -23,9 +23,6 @@ const LEASE_MARGIN: Duration = Duration::from_secs(15);
 const LONGEST_TIMEOUT: Duration = Duration::from_secs(120);
 const LARGEST_ANSWER: usize = 32 << 20;
 const LONGEST_EXPIRY: Duration = Duration::from_secs(365 * 86_400);
-
-/// Paths of ours on the public listener.
-const OURS: [&str; 3] = ["/webhooks", "/healthz", "/readyz"];
 
 /// Headers of an answer that are kept, and given again.
 const KEPT_HEADERS: [&str; 18] = [
@@ -289,48 +286,6 @@ impl Gateways {
     /// The route that keys of this name belong to.
     pub(super) fn by_route(&self, route: &str) -> Option<&Arc<Gateway>> {
         self.0.iter().find(|gateway| *gateway.path == *route)
-    }
-}
-
-fn check_path(path: &str) -> Result<&str, String> {
-    let fine = |c: char| c.is_ascii_alphanumeric() || matches!(c, '/' | '-' | '_' | '.' | '~');
-    let segments = path.strip_prefix('/').map(|rest| rest.split('/'));
-    let is_path = segments.is_some_and(|mut segments| segments.all(|s| !matches!(s, "" | "." | "..")));
-    if !is_path || !path.chars().all(fine) {
-        return Err(format!(
-            "`{path}` is not a path such as /api/orders (letters, digits, - _ . ~, no slash at the end)"
-        ));
-    }
-    let is_ours = |ours: &&&str| path == **ours || path.strip_prefix(**ours).is_some_and(|rest| rest.starts_with('/'));
-    match OURS.iter().find(|ours| is_ours(ours)) {
-        Some(ours) => Err(format!("{ours} is Cerca's own")),
-        None => Ok(path),
-    }
-}
-
-fn check_upstream(text: &str) -> Result<Url, String> {
-    let expected = "expected a URL such as http://127.0.0.1:3000/orders";
-    let url = Url::parse(text).map_err(|error| format!("`{text}` is not a URL ({error}); {expected}"))?;
-    if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
-        return Err(format!("`{text}` is not an http or https URL; {expected}"));
-    }
-    if !url.username().is_empty() || url.password().is_some() {
-        return Err(format!("holds a user or a password; {expected}"));
-    }
-    if url.query().is_some() || url.fragment().is_some() {
-        return Err(format!("`{text}` has a query or a fragment; {expected}"));
-    }
-    Ok(url)
-}
-
-fn check_methods(methods: &[String]) -> Result<Vec<String>, String> {
-    const KNOWN: [&str; 4] = ["POST", "PUT", "PATCH", "DELETE"];
-    if methods.is_empty() {
-        return Err("is empty: nothing would be protected".to_owned());
-    }
-    match methods.iter().find(|method| !KNOWN.contains(&method.as_str())) {
-        Some(other) => Err(format!("`{other}` is none of POST, PUT, PATCH and DELETE")),
-        None => Ok(methods.to_vec()),
     }
 }
 

@@ -368,34 +368,7 @@ fn put_slot(request: &ServiceRequest, settings: &Settings, run: Option<Run>) -> 
 
 fn refuse(request: ServiceRequest, refusal: &Refusal) -> ServiceResponse<BoxBody> {
     let (request, payload) = request.into_parts();
-    let response = refusal.respond().map_body(|_, body| {
-        BoxBody::new(Held {
-            body,
-            _payload: payload,
-        })
-    });
-    ServiceResponse::new(request, response)
-}
-
-/// An answer that holds the unread rest of the request until it is written.
-struct Held {
-    body: BoxBody,
-    _payload: Payload,
-}
-
-impl MessageBody for Held {
-    type Error = <BoxBody as MessageBody>::Error;
-
-    fn size(&self) -> body::BodySize {
-        self.body.size()
-    }
-
-    fn poll_next(
-        self: std::pin::Pin<&mut Self>,
-        context: &mut std::task::Context<'_>,
-    ) -> std::task::Poll<Option<Result<Bytes, Self::Error>>> {
-        std::pin::Pin::new(&mut self.get_mut().body).poll_next(context)
-    }
+    ServiceResponse::new(request, refusal.respond_unread(payload))
 }
 
 fn count(route: &str, outcome: &'static str) {

@@ -52,18 +52,3 @@ pub const PUSHED: &str = "cerca_idempotency_abandoned_total";
 
 /// The header that marks an answer which was given before.
 pub const REPLAYED: &str = "idempotent-replayed";
-
-/// Gives the metrics of this module their help texts.
-pub fn describe_metrics() {
-    use metrics::{describe_counter as counter, describe_gauge as gauge};
-    counter!(
-        REQUESTS,
-        "Requests with an Idempotency-Key, or that need one, by outcome"
-    );
-    gauge!(IN_PROGRESS, "Requests with an Idempotency-Key that run now");
-    gauge!(KEYS, "Idempotency keys by state");
-    counter!(
-        PUSHED,
-        "Idempotency keys that nobody ran any more, by what became of them"
-    );
-}

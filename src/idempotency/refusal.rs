@@ -1,10 +1,17 @@
 //! Requests with a key that are not run, as `application/problem+json`. `code` tells them apart for programs.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
 
 use actix_web::{
     HttpResponse,
+    body::{BodySize, BoxBody, MessageBody},
     http::{StatusCode, header},
+    web::Bytes,
 };
 use serde_json::json;
 
@@ -143,6 +150,37 @@ impl Refusal {
             .insert_header((header::CONTENT_TYPE, "application/problem+json"))
             .insert_header((header::X_CONTENT_TYPE_OPTIONS, "nosniff"))
             .body(body.to_string())
+    }
+}
+
+impl Refusal {
+    /// The answer to a request whose body was not read to its end. The rest must live until the answer is written: then
+    /// the connection is closed, where a payload that is dropped early is drained without an end.
+    #[must_use]
+    pub(crate) fn respond_unread(&self, payload: impl Unpin + 'static) -> HttpResponse {
+        self.respond().map_body(|_, body| {
+            BoxBody::new(Holding {
+                body,
+                _payload: payload,
+            })
+        })
+    }
+}
+
+struct Holding<P> {
+    body: BoxBody,
+    _payload: P,
+}
+
+impl<P: Unpin> MessageBody for Holding<P> {
+    type Error = <BoxBody as MessageBody>::Error;
+
+    fn size(&self) -> BodySize {
+        self.body.size()
+    }
+
+    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, Self::Error>>> {
+        Pin::new(&mut self.get_mut().body).poll_next(context)
     }
 }
 

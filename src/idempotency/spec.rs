@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use reqwest::Url;
 use serde::{Deserialize, Deserializer};
 
 use crate::units::{duration, size};
@@ -85,4 +86,49 @@ fn default_expiry() -> Duration {
 
 fn optional_size<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<usize>, D::Error> {
     size::deserialize(deserializer).map(Some)
+}
+
+/// Paths of ours on the public listener.
+const OURS: [&str; 3] = ["/webhooks", "/healthz", "/readyz"];
+
+pub(super) fn check_path(path: &str) -> Result<&str, String> {
+    let fine = |c: char| c.is_ascii_alphanumeric() || matches!(c, '/' | '-' | '_' | '.' | '~');
+    let segments = path.strip_prefix('/').map(|rest| rest.split('/'));
+    let is_path = segments.is_some_and(|mut segments| segments.all(|s| !matches!(s, "" | "." | "..")));
+    if !is_path || !path.chars().all(fine) {
+        return Err(format!(
+            "`{path}` is not a path such as /api/orders (letters, digits, - _ . ~, no slash at the end)"
+        ));
+    }
+    let is_ours = |ours: &&&str| path == **ours || path.strip_prefix(**ours).is_some_and(|rest| rest.starts_with('/'));
+    match OURS.iter().find(|ours| is_ours(ours)) {
+        Some(ours) => Err(format!("{ours} is Cerca's own")),
+        None => Ok(path),
+    }
+}
+
+pub(super) fn check_upstream(text: &str) -> Result<Url, String> {
+    let expected = "expected a URL such as http://127.0.0.1:3000/orders";
+    let url = Url::parse(text).map_err(|error| format!("`{text}` is not a URL ({error}); {expected}"))?;
+    if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
+        return Err(format!("`{text}` is not an http or https URL; {expected}"));
+    }
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err(format!("holds a user or a password; {expected}"));
+    }
+    if url.query().is_some() || url.fragment().is_some() {
+        return Err(format!("`{text}` has a query or a fragment; {expected}"));
+    }
+    Ok(url)
+}
+
+pub(super) fn check_methods(methods: &[String]) -> Result<Vec<String>, String> {
+    const KNOWN: [&str; 4] = ["POST", "PUT", "PATCH", "DELETE"];
+    if methods.is_empty() {
+        return Err("is empty: nothing would be protected".to_owned());
+    }
+    match methods.iter().find(|method| !KNOWN.contains(&method.as_str())) {
+        Some(other) => Err(format!("`{other}` is none of POST, PUT, PATCH and DELETE")),
+        None => Ok(methods.to_vec()),
+    }
 }

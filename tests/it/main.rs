@@ -8,6 +8,8 @@
 
 mod bytes;
 mod durable;
+mod gateway;
+mod gateway_crashes;
 mod lease;
 mod once;
 mod operate;

@@ -11,6 +11,8 @@
 mod support;
 mod effects;
 mod inbox;
+mod key_transactions;
+mod keys;
 mod lists;
 mod outages;
 mod people;

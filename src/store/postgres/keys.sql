@@ -17,13 +17,13 @@ held AS MATERIALIZED (
          AS s (id, token, step, key_status, response_status, response_headers, resource_id, response_body, nth)
     CROSS JOIN LATERAL (
         SELECT ctid AS place FROM api_idempotency_keys
-        WHERE id = s.id AND lease_token = s.token AND status = 'processing'
+        WHERE id = s.id AND lease_token = s.token
         LIMIT 1
     ) k
 ),
 released AS (
     DELETE FROM api_idempotency_keys k USING held h
-    WHERE h.step = 'release' AND k.ctid = h.place AND k.lease_token = h.token
+    WHERE h.step = 'release' AND k.ctid = h.place AND k.lease_token = h.token AND k.status = 'processing'
     RETURNING h.nth
 ),
 changed AS (
@@ -37,7 +37,7 @@ changed AS (
         resource_id = h.resource_id,
         response_body = h.response_body
     FROM held h
-    WHERE h.step <> 'release' AND k.ctid = h.place AND k.lease_token = h.token
+    WHERE h.step <> 'release' AND k.ctid = h.place AND k.lease_token = h.token AND k.status = 'processing'
     RETURNING h.nth
 )
 SELECT true, lease_token, id FROM added

@@ -7,6 +7,7 @@ mod connect;
 mod effect;
 mod effects;
 mod ingest;
+mod key_found;
 mod key_rows;
 mod keys;
 mod people;
@@ -330,7 +331,7 @@ impl Keys for PostgresStore {
 
     fn take_over(&self, id: i64, lease: Duration) -> StoreFuture<'static, Option<HeldKey>> {
         self.people
-            .ask(move |db| Box::pin(async move { keys::take_over(db, id, lease).await }))
+            .ask(move |db| Box::pin(async move { key_found::take_over(db, id, lease).await }))
     }
 
     fn step(&self, held: HeldKey, step: KeyStep) -> StoreFuture<'static, bool> {
