@@ -13,8 +13,8 @@ use std::{
 };
 
 use cerca::{
-    domain::{Claim, NewEvent, RetryPolicy},
-    handlers::{Action, Failure, Handler, Route, SqlAction},
+    domain::{NewEvent, RetryPolicy},
+    handlers::{Action, Failure, Handler, OnUnknown, Outgoing, Route, SqlAction},
     store::{self, Store},
     worker::{Settings, Worker},
 };
@@ -143,6 +143,8 @@ fn route(kind: Kind, calls: Arc<AtomicUsize>) -> Route {
         retry: RetryPolicy::default(),
         concurrency: 64,
         timeout: Duration::from_secs(30),
+        shape: None,
+        on_unknown: OnUnknown::Retry,
     }
 }
 
@@ -152,7 +154,7 @@ struct Cheap {
 }
 
 impl Handler for Cheap {
-    fn handle<'a>(&'a self, _: &'a Claim) -> BoxFuture<'a, Result<(), Failure>> {
+    fn handle<'a>(&'a self, _: &'a Outgoing<'a>) -> BoxFuture<'a, Result<(), Failure>> {
         Box::pin(async move {
             if self.kind == Kind::Yields {
                 tokio::task::yield_now().await;

@@ -151,7 +151,7 @@ impl Inbox for PostgresStore {
 impl Queue for PostgresStore {
     fn claim(&self, request: ClaimRequest) -> StoreFuture<'_, Vec<Claim>> {
         self.claims
-            .ask(move |db| Box::pin(async move { claim::claim(db, &request).await }))
+            .ask_while_waiting(move |db| Box::pin(async move { claim::claim(db, &request).await }))
     }
 
     fn settle(&self, settle: Settle) -> BoxFuture<'_, ()> {

@@ -25,7 +25,7 @@ use sqlx::SqlitePool;
 use tokio::sync::{Mutex, Semaphore, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use self::writer::Message;
+use self::writer::{Job, Message};
 use super::{
     Accepted, Admin, Applied, AttemptLimit, ClaimRequest, Discarded, Effect, EventDetail, EventFilter, Handoff,
     HeldKey, Inbox, KeptAnswer, KeyFilter, KeyRow, KeyStats, KeyStep, Keys, Lease, NewKey, Options, Page, Prepared,
@@ -91,7 +91,13 @@ impl SqliteStore {
         &self,
         work: impl FnOnce(&rusqlite::Connection) -> rusqlite::Result<T> + Send + 'static,
     ) -> StoreFuture<'static, T> {
-        let (job, answer) = writer::job(work);
+        self.ask(writer::job(work))
+    }
+
+    fn ask<T: Send + 'static>(
+        &self,
+        (job, answer): (Job, oneshot::Receiver<Result<T, StoreError>>),
+    ) -> StoreFuture<'static, T> {
         let sent = self.writer.send(Message::Job(job));
         Box::pin(async move {
             sent.map_err(|_| StoreError::Closed)?;
@@ -127,7 +133,7 @@ impl Inbox for SqliteStore {
 
 impl Queue for SqliteStore {
     fn claim(&self, request: ClaimRequest) -> StoreFuture<'_, Vec<Claim>> {
-        self.on_writer(move |db| claim::claim(db, &request))
+        self.ask(writer::claim_job(move |db| claim::claim(db, &request)))
     }
 
     fn settle(&self, settle: Settle) -> BoxFuture<'_, ()> {
