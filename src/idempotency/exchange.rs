@@ -71,11 +71,11 @@ impl Engine {
         let (reply, answer) = oneshot::channel();
         let layer = Arc::clone(&self.layer);
         let exchange = async move {
-            gateway.metrics.in_progress.increment(1.0);
+            gateway.metrics().in_progress.increment(1.0);
             let exchanged = exchange(&layer, &gateway, ask, outgoing).await;
-            gateway.metrics.in_progress.decrement(1.0);
+            gateway.metrics().in_progress.decrement(1.0);
             match &exchanged {
-                Exchanged::First { .. } => gateway.metrics.first.increment(1),
+                Exchanged::First { .. } => gateway.metrics().first.increment(1),
                 Exchanged::Replayed(_) => gateway.count_replay(),
                 Exchanged::Refused(refusal) => gateway.count_refusal(refusal),
             }

@@ -1,6 +1,9 @@
 //! The routes of the gateway, ready to serve.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use metrics::{Counter, Gauge};
 use percent_encoding::percent_decode_str;
@@ -84,7 +87,7 @@ pub struct Gateway {
     pub(super) on_upstream_down: OnUpstreamDown,
     pub(super) policy: Policy,
     keep_headers: Vec<String>,
-    pub(super) metrics: GatewayMetrics,
+    metrics: OnceLock<GatewayMetrics>,
 }
 
 /// Registered once, not looked up for each request.
@@ -158,11 +161,7 @@ impl Gateway {
         }
         let client = client(spec.timeout).map_err(|error| wrong("upstream", error.to_string()))?;
         Ok(Self {
-            metrics: GatewayMetrics {
-                first: metrics::counter!(REQUESTS, "route" => spec.path.clone(), "outcome" => "first"),
-                replayed: metrics::counter!(REQUESTS, "route" => spec.path.clone(), "outcome" => "replayed"),
-                in_progress: metrics::gauge!(IN_PROGRESS, "route" => spec.path.clone()),
-            },
+            metrics: OnceLock::new(),
             path: path.into(),
             methods,
             required: spec.required,
@@ -202,13 +201,22 @@ impl Gateway {
         warnings
     }
 
+    /// Made at the first use: routes are made ready before the recorder is there.
+    pub(super) fn metrics(&self) -> &GatewayMetrics {
+        self.metrics.get_or_init(|| GatewayMetrics {
+            first: metrics::counter!(REQUESTS, "route" => self.path.to_string(), "outcome" => "first"),
+            replayed: metrics::counter!(REQUESTS, "route" => self.path.to_string(), "outcome" => "replayed"),
+            in_progress: metrics::gauge!(IN_PROGRESS, "route" => self.path.to_string()),
+        })
+    }
+
     /// Counts a request that was not run.
     pub fn count_refusal(&self, refusal: &Refusal) {
         metrics::counter!(REQUESTS, "route" => self.path.to_string(), "outcome" => refusal.code()).increment(1);
     }
 
     pub fn count_replay(&self) {
-        self.metrics.replayed.increment(1);
+        self.metrics().replayed.increment(1);
     }
 
     /// For requests that are passed on.

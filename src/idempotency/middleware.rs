@@ -299,21 +299,24 @@ where
     let slot = settings
         .transactional
         .then(|| put_slot(&request, &settings, Some(run.clone())));
-    let http_request = request.request().clone();
+    // The request may not be cloned before it is routed.
     let call = service.call(request);
     let (layer, abandoned) = (Arc::clone(&settings.layer), run.clone());
     let handled = actix_web::rt::spawn(async move {
-        let response = match call.await {
+        match call.await {
             Ok(response) => {
                 let (request, response) = response.into_parts();
-                (request, response.map_into_boxed_body())
+                let response = settle(&settings, &run, slot, response.map_into_boxed_body()).await;
+                Ok(ServiceResponse::new(request, response))
             }
-            Err(error) => (http_request, error.as_response_error().error_response()),
-        };
-        settle(&settings, &run, slot, response).await
+            Err(error) => {
+                settle(&settings, &run, slot, error.as_response_error().error_response()).await;
+                Err(error)
+            }
+        }
     });
     match handled.await {
-        Ok(response) => Ok(response),
+        Ok(response) => response,
         Err(_) => {
             // The handler panicked: nobody knows what it did.
             layer.end(&abandoned, KeyStep::Abandon).await;
@@ -323,23 +326,18 @@ where
 }
 
 /// Keeps the answer of the handler, unless its transaction has kept it.
-async fn settle(
-    settings: &Settings,
-    run: &Run,
-    slot: Option<Rc<Slot>>,
-    (request, response): (actix_web::HttpRequest, HttpResponse),
-) -> ServiceResponse<BoxBody> {
+async fn settle(settings: &Settings, run: &Run, slot: Option<Rc<Slot>>, response: HttpResponse) -> HttpResponse {
     let route = &run.ask.name.route;
     count(route, "first");
     let is_done = slot.is_some_and(|slot| slot.done.borrow().is_some());
     if is_done {
-        return ServiceResponse::new(request, response);
+        return response;
     }
     let (head, body) = response.into_parts();
     let status = head.status().as_u16();
     let Ok(body) = body::to_bytes(body).await else {
         settings.layer.end(run, KeyStep::Abandon).await;
-        return ServiceResponse::new(request, Refusal::UpstreamBroke.respond());
+        return Refusal::UpstreamBroke.respond();
     };
     if settings.transactional && status >= 500 {
         // Nothing was committed, so nothing was done.
@@ -353,7 +351,7 @@ async fn settle(
         let answer = Arc::new(kept(status, headers.collect(), Some(body.clone())));
         settings.layer.finish(run, &answer, &settings.policy).await;
     }
-    ServiceResponse::new(request, head.set_body(body).map_into_boxed_body())
+    head.set_body(body).map_into_boxed_body()
 }
 
 fn put_slot(request: &ServiceRequest, settings: &Settings, run: Option<Run>) -> Rc<Slot> {
