@@ -19,6 +19,7 @@ use crate::{
     adapters::ProviderSpec,
     domain::OUTBOX,
     handlers::HandlerSpec,
+    idempotency::GatewaySpec,
     seal::SealKey,
     units::{format_duration, format_size, parse_duration},
 };
@@ -57,6 +58,7 @@ pub(super) fn resolve(
     pass.within("outbox.poll", limits::poll(file.outbox.poll));
     let providers = pass.providers(file.provider, &file.server);
     let handlers = pass.handlers(file.handler, &providers);
+    pass.gateways(&file.gateway);
     let Pass { problems, warnings, .. } = pass;
     if !problems.is_empty() {
         return Err(ConfigError(problems));
@@ -72,6 +74,7 @@ pub(super) fn resolve(
         log: file.log,
         providers,
         handlers,
+        gateways: file.gateway,
         warnings,
         path: path.map(Path::to_owned),
         environment: environment.clone(),
@@ -270,6 +273,21 @@ impl Pass<'_> {
             }
         }
         handlers
+    }
+
+    /// The rest is judged where the routes are made ready.
+    fn gateways(&mut self, gateways: &[GatewaySpec]) {
+        let mut seen = BTreeMap::new();
+        for (index, gateway) in gateways.iter().enumerate() {
+            let path = format!("gateway[{index}]");
+            if let Some(first) = seen.insert(&gateway.path, index) {
+                let message = format!("\"{}\" is the path of gateway[{first}] already", gateway.path);
+                self.wrong(&format!("{path}.path"), message);
+            }
+            if let Some(bytes) = gateway.max_body {
+                self.max_body(&format!("{path}.max_body"), bytes);
+            }
+        }
     }
 
     /// Warns of a pattern that no registered provider can ever match.

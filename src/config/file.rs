@@ -9,6 +9,7 @@ use serde::{Deserialize, Deserializer, de};
 use super::secret::{Reference, references};
 use crate::{
     handlers::HandlerSpec,
+    idempotency::GatewaySpec,
     units::{duration, size},
 };
 
@@ -26,6 +27,7 @@ pub(super) struct File {
     pub(super) log: Log,
     pub(super) provider: Vec<ProviderTable>,
     pub(super) handler: Vec<HandlerSpec>,
+    pub(super) gateway: Vec<GatewaySpec>,
 }
 
 /// `[server]`: the public listener.
@@ -142,6 +144,9 @@ pub struct Retention {
     /// Requests in quarantine. Default 7 d.
     #[serde(with = "duration")]
     pub quarantine: Duration,
+    /// Idempotency keys with their answers, once they have expired. Default 72 h.
+    #[serde(with = "duration")]
+    pub idempotency_keys: Duration,
 }
 
 impl Default for Retention {
@@ -152,6 +157,7 @@ impl Default for Retention {
             failed: days(90),
             dedupe: days(365),
             quarantine: days(7),
+            idempotency_keys: days(3),
         }
     }
 }

@@ -23,7 +23,7 @@ use std::{
 use secrecy::SecretString;
 use serde::Deserialize as _;
 
-use crate::{adapters::ProviderSpec, handlers::HandlerSpec, seal::SealKey};
+use crate::{adapters::ProviderSpec, handlers::HandlerSpec, idempotency::GatewaySpec, seal::SealKey};
 use source::Source;
 
 pub use effective::redact_url;
@@ -60,6 +60,7 @@ pub struct Config {
     pub log: Log,
     pub providers: Vec<ProviderConfig>,
     pub handlers: Vec<HandlerSpec>,
+    pub gateways: Vec<GatewaySpec>,
     /// Mistakes that do not stop a start.
     pub warnings: Vec<Problem>,
     /// The file that was read; `None` without one.

@@ -32,7 +32,7 @@ use super::{
     State,
     body::{self, Share},
     error::Problem,
-    headers, nowhere,
+    gateway, headers, nowhere,
     providers::Endpoint,
     refusal::Refusal,
     secrets::Look,
@@ -49,7 +49,10 @@ const ACCEPT: Duration = Duration::from_secs(5);
 pub(super) async fn receive(request: HttpRequest, mut payload: web::Payload, state: web::Data<State>) -> HttpResponse {
     let started = Instant::now();
     let Some(name) = provider_name(request.path()) else {
-        return nowhere(payload).await;
+        return match state.gateways.find(request.path()) {
+            Some(gateway) => gateway::serve(Arc::clone(gateway), request, payload, state).await,
+            None => nowhere(payload).await,
+        };
     };
     let Some(endpoint) = state.providers.get(&name) else {
         let refusal = Refusal::new("unknown_provider", Problem::not_found("no provider has this URL"));

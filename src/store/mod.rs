@@ -1,5 +1,5 @@
 //! The seam to the database: a trait for each reader. `http::receive` sees [`Inbox`], the worker sees [`Queue`], people
-//! and the clock see [`Admin`], native handlers see [`Native`]. Methods are the verbs of the flow and one transaction each; no
+//! and the clock see [`Admin`], native handlers see [`Native`], `idempotency` sees [`Keys`]. Methods are the verbs of the flow and one transaction each; no
 //! connection, transaction or SQL type leaves this module, so the two engines may differ inside.
 //!
 //! No database call runs in a future that a client can drop: callers send a message to a task (PostgreSQL) or a thread
@@ -11,6 +11,7 @@ mod budget;
 mod cache;
 mod filter;
 mod jobs;
+mod keys;
 mod native;
 mod options;
 mod outbox;
@@ -34,6 +35,10 @@ use futures_util::future::BoxFuture;
 use crate::domain::{Claim, NewEvent, Settle};
 
 pub use jobs::run_job;
+pub use keys::{
+    AnswerTransaction, HeldKey, KeptAnswer, KeyFilter, KeyName, KeyRow, KeyState, KeyStats, KeyStep, KeyWork, Keys,
+    NewKey, RecoveryPoint, Reserved, WorkError,
+};
 pub use native::{InTransaction, Native, NewStep, Step, Work};
 pub use options::{Options, open};
 pub use refused::{Quarantine, Refused, RefusedFilter, RefusedPage, RefusedRow, Room};
@@ -48,7 +53,7 @@ pub use upkeep::{BackfillTurn, Export, Job, JobState, NewJob, Runner, Upkeep};
 pub type StoreFuture<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
 
 /// Everything that a database does for Cerca.
-pub trait Store: Inbox + Queue + Outbox + Admin + Native + Upkeep + Quarantine {}
+pub trait Store: Inbox + Queue + Outbox + Admin + Native + Upkeep + Quarantine + Keys {}
 
 /// Takes events in.
 pub trait Inbox: Send + Sync {

@@ -11,6 +11,8 @@ mod backfill;
 mod bytes;
 mod doubt;
 mod durable;
+mod gateway;
+mod gateway_crashes;
 mod lease;
 mod native;
 mod once;

@@ -12,6 +12,8 @@ mod support;
 mod cost;
 mod effects;
 mod inbox;
+mod key_transactions;
+mod keys;
 mod lists;
 mod native;
 mod outages;

@@ -91,6 +91,36 @@ impl Native for MemoryStore {
     }
 }
 crate::store::testing::no_upkeep!(MemoryStore);
+impl Keys for MemoryStore {
+    fn reserve(&self, _: NewKey) -> StoreFuture<'static, Reserved> {
+        let failure = self.check().err().unwrap_or(StoreError::Closed);
+        Box::pin(async { Err(failure) })
+    }
+    fn take_over(&self, _: i64, _: Duration) -> StoreFuture<'static, Option<HeldKey>> {
+        unreachable!("no key is abandoned here")
+    }
+    fn step(&self, _: HeldKey, _: KeyStep) -> StoreFuture<'static, bool> {
+        unreachable!("no key is held here")
+    }
+    fn answer(&self, _: Option<HeldKey>, _: KeyWork) -> BoxFuture<'static, Result<Arc<KeptAnswer>, WorkError>> {
+        unreachable!("no handler has a transaction here")
+    }
+    fn abandoned(&self, _: u32) -> StoreFuture<'_, Vec<KeyRow>> {
+        unreachable!("requests do not push keys")
+    }
+    fn keys(&self, _: KeyFilter) -> StoreFuture<'_, Vec<KeyRow>> {
+        Box::pin(async { self.check().map(|()| Vec::new()) })
+    }
+    fn key(&self, _: i64) -> StoreFuture<'_, Option<(KeyRow, Option<KeptAnswer>)>> {
+        Box::pin(async { self.check().map(|()| None) })
+    }
+    fn key_stats(&self) -> StoreFuture<'_, KeyStats> {
+        Box::pin(async { self.check().map(|()| KeyStats::default()) })
+    }
+    fn reap(&self, _: Duration, _: u32) -> StoreFuture<'_, u64> {
+        unreachable!("requests do not reap")
+    }
+}
 
 impl Inbox for MemoryStore {
     fn accept(&self, events: Vec<NewEvent>) -> StoreFuture<'static, Vec<Accepted>> {

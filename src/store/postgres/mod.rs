@@ -8,6 +8,9 @@ mod connect;
 mod effect;
 mod effects;
 mod ingest;
+mod key_found;
+mod key_rows;
+mod keys;
 mod outbox;
 mod people;
 mod purge;
@@ -20,7 +23,13 @@ mod time;
 mod upkeep;
 mod values;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 use futures_util::future::BoxFuture;
 use sqlx::{Connection as _, PgPool};
@@ -32,9 +41,10 @@ use self::{
 };
 use super::{
     Accepted, Admin, Applied, AttemptLimit, Backlog, ClaimRequest, Discarded, Effect, EventDetail, EventFilter,
-    Handoff, InTransaction, Inbox, Lease, Native, NewStep, Options, Outbox, Page, Prepared, PurgePolicy, Purged, Queue,
-    Received, Relayed, Reprocess, ReprocessScope, Reprocessed, SealedSecret, Settled, Stats, Step, Store, StoreError,
-    StoreFuture, Swept, TopicRoutes, Who,
+    Handoff, HeldKey, InTransaction, Inbox, KeptAnswer, KeyFilter, KeyRow, KeyStats, KeyStep, KeyWork, Keys, Lease,
+    Native, NewKey, NewStep, Options, Outbox, Page, Prepared, PurgePolicy, Purged, Queue, Received, Relayed, Reprocess,
+    ReprocessScope, Reprocessed, Reserved, SealedSecret, Settled, Stats, Step, Store, StoreError, StoreFuture, Swept,
+    TopicRoutes, Who, WorkError,
     batch::{HandoffSlot, Pending, validate},
     budget::Budget,
     cache::Cached,
@@ -49,6 +59,8 @@ const CHUNK: u32 = 500;
 
 /// Look-ups by key, whatever the statistics say.
 const STEPS: &str = "SET jit = off; SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off;";
+/// Transactions of API handlers at once.
+const TRANSACTIONS: usize = 4;
 
 pub(super) struct PostgresStore {
     accepts: mpsc::UnboundedSender<Pending>,
@@ -66,6 +78,11 @@ pub(super) struct PostgresStore {
     budget: Arc<Budget>,
     settles: Arc<Semaphore>,
     stats: Cached<Stats>,
+    keys: keys::KeyDesk,
+    /// Each has a connection, made when it is first used.
+    transactions: Vec<Actor>,
+    next_transaction: AtomicUsize,
+    key_stats: Cached<KeyStats>,
     purge: Cursors,
     closing: Closing,
 }
@@ -113,6 +130,12 @@ impl PostgresStore {
             budget: Budget::new(options.queue_events, options.queue_bytes),
             settles: Arc::new(Semaphore::new(options.queue_settles)),
             stats: Cached::default(),
+            keys: keys::KeyDesk::start(link("keys", PINNED), &closing),
+            transactions: (0..TRANSACTIONS)
+                .map(|_| Actor::start(link("transaction", "SET jit = off;"), &closing))
+                .collect(),
+            next_transaction: AtomicUsize::new(0),
+            key_stats: Cached::default(),
             purge: Cursors::default(),
             closing,
         }))
@@ -363,6 +386,48 @@ impl Admin for PostgresStore {
             self.closing.tasks.wait().await;
             self.read.close().await;
         })
+    }
+}
+
+impl Keys for PostgresStore {
+    fn reserve(&self, new: NewKey) -> StoreFuture<'static, Reserved> {
+        self.keys.reserve(new)
+    }
+
+    fn take_over(&self, id: i64, lease: Duration) -> StoreFuture<'static, Option<HeldKey>> {
+        self.people
+            .ask(move |db| Box::pin(async move { key_found::take_over(db, id, lease).await }))
+    }
+
+    fn step(&self, held: HeldKey, step: KeyStep) -> StoreFuture<'static, bool> {
+        self.keys.step(held, step)
+    }
+
+    fn answer(&self, held: Option<HeldKey>, work: KeyWork) -> BoxFuture<'static, Result<Arc<KeptAnswer>, WorkError>> {
+        let turn = self.next_transaction.fetch_add(1, Ordering::Relaxed) % self.transactions.len();
+        let done = self.transactions[turn].ask(move |db| Box::pin(key_rows::transact(db, held, work)));
+        Box::pin(async move { done.await?.map(Arc::new) })
+    }
+
+    fn abandoned(&self, limit: u32) -> StoreFuture<'_, Vec<KeyRow>> {
+        Box::pin(key_rows::abandoned(&self.read, limit))
+    }
+
+    fn keys(&self, filter: KeyFilter) -> StoreFuture<'_, Vec<KeyRow>> {
+        Box::pin(async move { key_rows::list(&self.read, &filter).await })
+    }
+
+    fn key(&self, id: i64) -> StoreFuture<'_, Option<(KeyRow, Option<KeptAnswer>)>> {
+        Box::pin(key_rows::one(&self.read, id))
+    }
+
+    fn key_stats(&self) -> StoreFuture<'_, KeyStats> {
+        Box::pin(self.key_stats.get(key_rows::stats(&self.read)))
+    }
+
+    fn reap(&self, age: Duration, limit: u32) -> StoreFuture<'_, u64> {
+        self.people
+            .ask(move |db| Box::pin(async move { key_rows::reap(db, age, limit).await }))
     }
 }
 

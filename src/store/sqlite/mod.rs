@@ -6,6 +6,7 @@ mod code;
 mod connect;
 mod effects;
 mod ingest;
+mod keys;
 mod outbox;
 mod people;
 mod purge;
@@ -14,6 +15,7 @@ mod read;
 mod secrets;
 mod settle;
 mod steps;
+mod transact;
 mod upkeep;
 mod writer;
 
@@ -31,9 +33,10 @@ use tokio_util::sync::CancellationToken;
 use self::writer::{Job, Message};
 use super::{
     Accepted, Admin, Applied, AttemptLimit, Backlog, ClaimRequest, Discarded, Effect, EventDetail, EventFilter,
-    Handoff, InTransaction, Inbox, Lease, Native, NewStep, Options, Outbox, Page, Prepared, PurgePolicy, Purged, Queue,
-    Received, Relayed, Reprocess, ReprocessScope, Reprocessed, SealedSecret, Settled, Stats, Step, Store, StoreError,
-    StoreFuture, Swept, TopicRoutes, Who,
+    Handoff, HeldKey, InTransaction, Inbox, KeptAnswer, KeyFilter, KeyRow, KeyStats, KeyStep, KeyWork, Keys, Lease,
+    Native, NewKey, NewStep, Options, Outbox, Page, Prepared, PurgePolicy, Purged, Queue, Received, Relayed, Reprocess,
+    ReprocessScope, Reprocessed, Reserved, SealedSecret, Settled, Stats, Step, Store, StoreError, StoreFuture, Swept,
+    TopicRoutes, Who, WorkError,
     batch::{HandoffSlot, Pending, validate},
     budget::Budget,
     cache::Cached,
@@ -56,6 +59,7 @@ pub(super) struct SqliteStore {
     settles: Arc<Semaphore>,
     order: Arc<Order>,
     stats: Cached<Stats>,
+    key_stats: Cached<KeyStats>,
     purge: Cursors,
 }
 
@@ -88,6 +92,7 @@ impl SqliteStore {
             settles: Arc::new(Semaphore::new(options.queue_settles)),
             order: Arc::default(),
             stats: Cached::default(),
+            key_stats: Cached::default(),
             purge: Cursors::default(),
         }))
     }
@@ -348,5 +353,44 @@ impl Admin for SqliteStore {
             }
             self.read.close().await;
         })
+    }
+}
+
+impl Keys for SqliteStore {
+    fn reserve(&self, new: NewKey) -> StoreFuture<'static, Reserved> {
+        self.on_writer(move |db| keys::reserve(db, &new))
+    }
+
+    fn take_over(&self, id: i64, lease: Duration) -> StoreFuture<'static, Option<HeldKey>> {
+        self.on_writer(move |db| keys::take_over(db, id, lease))
+    }
+
+    fn step(&self, held: HeldKey, step: KeyStep) -> StoreFuture<'static, bool> {
+        self.on_writer(move |db| keys::step(db, held, &step))
+    }
+
+    fn answer(&self, held: Option<HeldKey>, work: KeyWork) -> BoxFuture<'static, Result<Arc<KeptAnswer>, WorkError>> {
+        let done = transact::transact(self.writer.clone(), held, work);
+        Box::pin(async move { done.await.map(Arc::new) })
+    }
+
+    fn abandoned(&self, limit: u32) -> StoreFuture<'_, Vec<KeyRow>> {
+        Box::pin(keys::abandoned(&self.read, limit))
+    }
+
+    fn keys(&self, filter: KeyFilter) -> StoreFuture<'_, Vec<KeyRow>> {
+        Box::pin(async move { keys::list(&self.read, &filter).await })
+    }
+
+    fn key(&self, id: i64) -> StoreFuture<'_, Option<(KeyRow, Option<KeptAnswer>)>> {
+        Box::pin(keys::one(&self.read, id))
+    }
+
+    fn key_stats(&self) -> StoreFuture<'_, KeyStats> {
+        Box::pin(self.key_stats.get(keys::stats(&self.read)))
+    }
+
+    fn reap(&self, age: Duration, limit: u32) -> StoreFuture<'_, u64> {
+        self.on_writer(move |db| keys::reap(db, age, limit))
     }
 }

@@ -294,6 +294,36 @@ impl Native for Fake {
     }
 }
 
+impl Keys for Fake {
+    fn reserve(&self, _: NewKey) -> StoreFuture<'static, Reserved> {
+        unimplemented!("the worker knows no idempotency keys of an API")
+    }
+    fn take_over(&self, _: i64, _: Duration) -> StoreFuture<'static, Option<HeldKey>> {
+        unimplemented!()
+    }
+    fn step(&self, _: HeldKey, _: KeyStep) -> StoreFuture<'static, bool> {
+        unimplemented!()
+    }
+    fn answer(&self, _: Option<HeldKey>, _: KeyWork) -> BoxFuture<'static, Result<Arc<KeptAnswer>, WorkError>> {
+        unimplemented!()
+    }
+    fn abandoned(&self, _: u32) -> StoreFuture<'_, Vec<KeyRow>> {
+        unimplemented!()
+    }
+    fn keys(&self, _: KeyFilter) -> StoreFuture<'_, Vec<KeyRow>> {
+        unimplemented!()
+    }
+    fn key(&self, _: i64) -> StoreFuture<'_, Option<(KeyRow, Option<KeptAnswer>)>> {
+        unimplemented!()
+    }
+    fn key_stats(&self) -> StoreFuture<'_, KeyStats> {
+        unimplemented!()
+    }
+    fn reap(&self, _: Duration, _: u32) -> StoreFuture<'_, u64> {
+        unimplemented!()
+    }
+}
+
 impl Outbox for Fake {
     fn relay(&self, _: Arc<TopicRoutes>) -> StoreFuture<'_, Relayed> {
         unimplemented!()
