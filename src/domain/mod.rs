@@ -5,6 +5,8 @@ mod answer;
 mod delivery;
 mod event;
 mod money;
+mod ordering;
+mod rate;
 mod request;
 mod retry;
 
@@ -13,5 +15,7 @@ pub use answer::Answer;
 pub use delivery::{Attempt, AttemptOutcome, Claim, Delivery, DeliveryState, Outcome, Settle};
 pub use event::{EventStatus, NewEvent, StoredEvent};
 pub(crate) use money::{decimals, scaled};
+pub use ordering::{OrderedHandler, OrderingDead, lane};
+pub use rate::{Bucket, Rate};
 pub use request::{HeaderList, RawRequest};
 pub use retry::RetryPolicy;

@@ -72,6 +72,7 @@ fn route(spec: &HandlerSpec, context: &Context<'_>) -> Result<Route, String> {
             cap: spec.retry.cap,
         },
         concurrency: spec.concurrency,
+        rate_limit: spec.rate_limit,
         timeout: spec.timeout,
     })
 }
@@ -134,6 +135,9 @@ fn check(spec: &HandlerSpec) -> Result<(), String> {
     }
     if spec.retry.attempts == 0 {
         return Err("`retry.attempts` must be at least 1, the first included".into());
+    }
+    if spec.ordering_dead.is_some() && spec.ordered().is_none() {
+        return Err("`ordering_dead` belongs to ordering = \"key\"".into());
     }
     let set = [
         ("url", Kind::Http, spec.url.is_some()),
@@ -219,6 +223,11 @@ mod tests {
             ),
             ("kind = \"log\"\nconcurrency = 0", "`concurrency`"),
             ("kind = \"log\"\ntimeout = \"0s\"", "`timeout`"),
+            ("kind = \"log\"\nordering_dead = \"skip\"", "`ordering_dead`"),
+            (
+                "kind = \"log\"\nordering = \"key\"\nordering_dead = \"skip\"\nrate_limit = \"5/s\"",
+                "1 fine",
+            ),
             ("kind = \"log\"\nretry = { attempts = 0 }", "`retry.attempts`"),
         ] {
             let text = head(toml);

@@ -17,7 +17,7 @@ use std::{sync::Arc, time::Duration};
 use futures_util::future::BoxFuture;
 
 use crate::{
-    domain::{Claim, RetryPolicy},
+    domain::{Claim, Rate, RetryPolicy},
     store::SqlValue,
 };
 
@@ -26,7 +26,7 @@ pub use log::LogHandler;
 pub use normalized::Normalizers;
 pub use params::FormFields;
 pub use router::Router;
-pub use spec::{HandlerSpec, Kind, RetrySpec};
+pub use spec::{HandlerSpec, Kind, Ordering, RetrySpec};
 
 /// A business effect outside the store.
 pub trait Handler: Send + Sync {
@@ -78,6 +78,8 @@ pub struct Route {
     pub retry: RetryPolicy,
     /// Deliveries in flight at once, at most.
     pub concurrency: usize,
+    /// Attempts begun in a time, at most.
+    pub rate_limit: Option<Rate>,
     /// How long one attempt may take.
     pub timeout: Duration,
 }

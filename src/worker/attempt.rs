@@ -4,14 +4,11 @@ use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use futures_util::FutureExt as _;
 use jiff::Timestamp;
-use tokio::{
-    sync::OwnedSemaphorePermit,
-    time::{Instant, timeout},
-};
+use tokio::time::{Instant, timeout};
 
 use super::{
     Shared,
-    lane::{Held, Lane, Weight},
+    lane::{Held, Lane},
 };
 use crate::{
     domain::{Claim, Outcome, RetryPolicy, Settle},
@@ -42,7 +39,7 @@ pub(super) async fn attempt(
     held: Held,
     started_at: Timestamp,
     begun: Instant,
-    _until_the_end: (Weight, OwnedSemaphorePermit),
+    _until_the_end: impl Send,
 ) {
     // It waited here for so long that another worker may have it; the renewals said nothing, so the store is away.
     if begun.saturating_duration_since(held.since) >= shared.settings.lease.mul_f64(0.9) {

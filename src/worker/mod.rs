@@ -11,6 +11,7 @@
 mod attempt;
 mod dispatcher;
 mod handoff;
+mod isolation;
 mod lane;
 mod outage;
 mod renewals;
@@ -27,7 +28,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use self::lane::Lane;
+use self::{isolation::Company, lane::Lane};
 use crate::{
     handlers::Route,
     store::{Handoff, Store},
@@ -78,6 +79,8 @@ struct Shared {
     by_name: HashMap<Arc<str>, Arc<Lane>>,
     /// Slots that belong to no handler in particular.
     slots: Arc<Semaphore>,
+    /// Attempts that run; a suspect runs without company.
+    company: Arc<Company>,
     /// The dispatcher should look at the table now.
     wake: Notify,
     /// No hand-overs any more: the worker stops, or does not run.
@@ -102,6 +105,7 @@ impl Worker {
                 by_name: lanes.iter().map(|lane| (lane.name.clone(), lane.clone())).collect(),
                 lanes,
                 slots: Arc::new(Semaphore::new(settings.concurrency.saturating_sub(owned))),
+                company: Arc::default(),
                 wake: Notify::new(),
                 closed: AtomicBool::new(false),
             }),
@@ -126,6 +130,7 @@ impl Worker {
         for lane in &shared.lanes {
             runners.spawn(runner::run(shared.clone(), lane.clone(), shutdown.clone()));
         }
+        runners.spawn(isolation::run(shared.clone(), shutdown.clone()));
         dispatcher::run(shared, &shutdown).await;
         shutdown::drain(shared, runners).await;
         drained.cancel();
@@ -147,6 +152,7 @@ impl Worker {
             attempts += runner::empty(shared, lane).await;
         }
         shared.store.flush().await?;
+        attempts += isolation::empty(shared).await?;
         Ok(attempts)
     }
 }

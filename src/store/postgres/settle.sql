@@ -1,5 +1,5 @@
 -- Writes the outcomes of attempts. A settle whose token is not that of the present claim finds no row and does nothing.
--- Gives the places of those that did. A claimed row is one with a token (the table checks it), so the state is not asked.
+-- Gives the places of the others, and the lanes of those that are ordered. A claimed row is one with a token (the table checks it), so the state is not asked.
 WITH settle AS MATERIALIZED (
     SELECT * FROM unnest($1::bigint[], $2::text[], $3::bigint[], $4::int4[], $5::timestamptz[], $6::bigint[],
                          $7::text[], $8::bigint[], $9::text[]) WITH ORDINALITY
@@ -20,7 +20,7 @@ held AS MATERIALIZED (
 done AS (
     DELETE FROM deliveries d USING held h
     WHERE h.outcome = 'done' AND d.ctid = h.place AND d.lease_token = h.token
-    RETURNING h.event_id, h.handler, h.attempt, h.started_at, h.duration_ms, h.outcome, h.detail, h.nth
+    RETURNING h.event_id, h.handler, h.attempt, h.started_at, h.duration_ms, h.outcome, h.detail, h.nth, d.lane
 ),
 -- What is not done stays: to be tried again, dead, or given back as if it had never been claimed.
 kept AS (
@@ -29,11 +29,13 @@ kept AS (
         run_at = CASE h.outcome WHEN 'retry' THEN now() + h.after_micros * interval '1 microsecond' ELSE d.run_at END,
         attempts = CASE h.outcome WHEN 'released' THEN greatest(d.attempts - 1, 0) ELSE d.attempts END,
         last_error = CASE h.outcome WHEN 'released' THEN d.last_error ELSE h.detail END,
+        lost = CASE h.outcome WHEN 'released' THEN d.lost ELSE 0 END,
+        share = CASE h.outcome WHEN 'released' THEN d.share ELSE d.share | 1 END,
         lease_token = NULL,
         lease_until = NULL
     FROM held h
     WHERE h.outcome <> 'done' AND d.ctid = h.place AND d.lease_token = h.token
-    RETURNING h.event_id, h.handler, h.attempt, h.started_at, h.duration_ms, h.outcome, h.detail, h.nth
+    RETURNING h.event_id, h.handler, h.attempt, h.started_at, h.duration_ms, h.outcome, h.detail, h.nth, d.lane
 ),
 written AS (
     INSERT INTO attempts (event_id, handler, attempt, started_at, duration_ms, outcome, detail)
@@ -41,6 +43,6 @@ written AS (
     UNION ALL
     SELECT event_id, handler, attempt, started_at, duration_ms, outcome, detail FROM kept WHERE outcome <> 'released'
 )
-SELECT nth FROM done
+SELECT nth, lane FROM done
 UNION ALL
-SELECT nth FROM kept
+SELECT nth, lane FROM kept

@@ -2,14 +2,21 @@
 
 use rusqlite::{Connection, params};
 
-use super::connect::{micros, now};
+use super::{
+    connect::{micros, now},
+    lanes::Lanes,
+};
 use crate::domain::{AttemptOutcome, Outcome, Settle};
 
 /// Writes each settle whose token is that of the present claim; gives the number of the others.
-pub(super) fn settle<'a>(db: &Connection, settles: impl Iterator<Item = &'a Settle>) -> rusqlite::Result<u64> {
+pub(super) fn settle<'a>(
+    db: &Connection,
+    lanes: &Lanes,
+    settles: impl Iterator<Item = &'a Settle>,
+) -> rusqlite::Result<u64> {
     let mut stale = 0;
     for settle in settles {
-        if !write(db, settle)? {
+        if !lanes.around(db, (settle.event_id, &settle.handler), || write(db, settle))? {
             stale += 1;
         }
     }
@@ -59,7 +66,7 @@ fn write(db: &Connection, settle: &Settle) -> rusqlite::Result<bool> {
             let run_at = now().saturating_add(micros(*after));
             let changed = db
                 .prepare_cached(
-                    "UPDATE deliveries SET state = 'ready', run_at = ?4, last_error = ?5,
+                    "UPDATE deliveries SET state = 'ready', run_at = ?4, last_error = ?5, lost = 0, share = share | 1,
                             lease_token = NULL, lease_until = NULL
                      WHERE event_id = ?1 AND handler = ?2 AND lease_token = ?3 AND state = 'claimed'",
                 )?

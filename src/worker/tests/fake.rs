@@ -39,6 +39,10 @@ pub(super) struct Row {
     token: Option<i64>,
     lease_until: Instant,
     pub(super) dead: bool,
+    /// Its last lease was lost.
+    pub(super) is_suspect: bool,
+    /// Stands for provider and whether it was tried before, where a test is about that.
+    share: usize,
 }
 
 impl Row {
@@ -80,6 +84,8 @@ impl Fake {
             token: None,
             lease_until: Instant::now(),
             dead: false,
+            is_suspect: false,
+            share: 0,
         }
     }
 
@@ -144,7 +150,7 @@ impl Fake {
             let mut rows = self.rows();
             let due = rows
                 .iter_mut()
-                .filter(|r| r.handler == *handler && !r.dead && r.token.is_none() && r.run_at <= Instant::now());
+                .filter(|r| r.handler == *handler && !r.dead && !r.is_suspect && r.token.is_none() && r.run_at <= Instant::now());
             claims.extend(
                 due.take(*want as usize)
                     .map(|row| Self::claim_row(row, token, request.lease)),
@@ -163,6 +169,7 @@ impl Fake {
         };
         let row = &mut rows[at];
         row.token = None;
+        row.is_suspect &= settle.outcome == Outcome::Released;
         match &settle.outcome {
             Outcome::Done => drop(rows.remove(at)),
             Outcome::Retry { after, .. } => row.run_at = Instant::now() + *after,
@@ -177,6 +184,18 @@ impl Fake {
 impl Queue for Fake {
     fn claim(&self, request: ClaimRequest) -> StoreFuture<'_, Vec<Claim>> {
         async move { self.claim_now(&request) }.boxed()
+    }
+
+    fn claim_suspect(&self, handlers: Vec<Arc<str>>, lease: Duration) -> StoreFuture<'_, Option<Claim>> {
+        async move {
+            self.here()?;
+            let (mut rows, token) = (self.rows(), self.token());
+            let due = |r: &&mut Row| {
+                r.is_suspect && !r.dead && r.token.is_none() && r.run_at <= Instant::now() && handlers.contains(&r.handler)
+            };
+            Ok(rows.iter_mut().find(due).map(|row| Self::claim_row(row, token, lease)))
+        }
+        .boxed()
     }
 
     fn settle(&self, settle: Settle) -> BoxFuture<'_, ()> {
@@ -224,6 +243,7 @@ impl Queue for Fake {
             for row in self.rows().iter_mut() {
                 if row.token.is_some() && row.lease_until < Instant::now() {
                     row.token = None;
+                    row.is_suspect = true;
                     swept.ready += 1;
                 }
             }
@@ -235,6 +255,10 @@ impl Queue for Fake {
 
 impl Inbox for Fake {
     fn accept(&self, _: Vec<NewEvent>) -> StoreFuture<'static, Vec<Accepted>> {
+        unimplemented!("the worker takes nothing in")
+    }
+
+    fn revive<'a>(&'a self, _: &'a str, _: &'a str, _: Who) -> StoreFuture<'a, u64> {
         unimplemented!("the worker takes nothing in")
     }
 

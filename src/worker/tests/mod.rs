@@ -99,6 +99,7 @@ fn route(name: &str, concurrency: usize, action: Action) -> Route {
             cap: Duration::from_secs(60),
         },
         concurrency,
+        rate_limit: None,
         timeout: Duration::from_secs(3_600),
     }
 }
