@@ -35,7 +35,10 @@ impl Rate {
                 _ => return None,
             };
             let count = count.trim();
-            let count = count.bytes().all(|b| b.is_ascii_digit()).then(|| count.parse().ok())??;
+            let count = count
+                .bytes()
+                .all(|b| b.is_ascii_digit())
+                .then(|| count.parse().ok())??;
             (1..=1_000_000).contains(&count).then_some(Self { count, unit })
         };
         read().ok_or_else(|| {
@@ -154,7 +157,19 @@ mod tests {
         for text in ["100/s", "600/m", "1/h", "1000000/d"] {
             assert_eq!(Rate::parse(text).unwrap().to_string(), text);
         }
-        for text in ["", "100", "0/s", "-1/s", "+1/s", "1.5/s", "1/w", "1/", "/s", "1000001/s", "99999999999/s"] {
+        for text in [
+            "",
+            "100",
+            "0/s",
+            "-1/s",
+            "+1/s",
+            "1.5/s",
+            "1/w",
+            "1/",
+            "/s",
+            "1000001/s",
+            "99999999999/s",
+        ] {
             let error = Rate::parse(text).unwrap_err();
             assert!(error.contains("is not a rate such as 100/s"), "{text}: {error}");
         }

@@ -31,7 +31,9 @@ impl Endpoint {
     /// A provider that is registered anew, with other keys as a rule, goes on with what is left of its rate limit.
     fn new(provider: Arc<Provider>, before: Option<&Self>) -> Self {
         let bucket = provider.rate_limit.map(|rate| {
-            let kept = before.and_then(|before| before.bucket.clone()).filter(|(of, _)| *of == rate);
+            let kept = before
+                .and_then(|before| before.bucket.clone())
+                .filter(|(of, _)| *of == rate);
             kept.unwrap_or_else(|| (rate, Arc::new(Bucket::new(rate))))
         });
         Self {

@@ -35,15 +35,17 @@ pub(super) fn lanes<'o>(
 
 /// Whether a dead delivery of this handler holds its lane.
 pub(super) fn holds(ordered: &[OrderedHandler], handler: &str) -> bool {
-    ordered.iter().any(|o| *o.name == *handler && o.dead == OrderingDead::Hold)
+    ordered
+        .iter()
+        .any(|o| *o.name == *handler && o.dead == OrderingDead::Hold)
 }
 
 /// The share of fresh deliveries of a provider; see the column of this name. The lowest bit is left to those that were tried
 /// before.
 pub(super) fn share(provider: &str) -> i32 {
     // FNV-1a. Providers that meet in one share only take turns as one.
-    let hash = provider
-        .bytes()
-        .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    let hash = provider.bytes().fold(0x811c_9dc5_u32, |hash, byte| {
+        (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
+    });
     hash.cast_signed() & !1
 }

@@ -164,7 +164,9 @@ async fn alone(shared: Arc<Shared>, lane: Arc<Lane>, claim: Claim) {
     }
     let _alone = Alone::wait(&shared).await;
     // Nobody else runs, so a slot is free.
-    let Ok(slot) = lane.own.clone().acquire_owned().await else { return };
+    let Ok(slot) = lane.own.clone().acquire_owned().await else {
+        return;
+    };
     let Some(since) = lane.since(key(&claim)) else { return };
     tracing::warn!(
         handler.name = %claim.handler, event.id = claim.event.id, provider.name = %claim.event.provider,

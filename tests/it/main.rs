@@ -9,8 +9,10 @@
 mod bytes;
 mod durable;
 mod lease;
+mod limits;
 mod once;
 mod operate;
+mod ordering;
 mod outage;
 mod refuse;
 mod retry;
@@ -18,4 +20,5 @@ mod seal;
 mod senders;
 mod slow;
 mod support;
+mod suspects;
 mod vectors;

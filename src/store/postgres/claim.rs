@@ -163,7 +163,7 @@ pub(super) async fn sweep(
              UPDATE deliveries d
              SET state = CASE WHEN x.attempts >= (SELECT max(l.attempts) FROM unnest($1::text[], $2::int4[])
                                                   AS l (handler, attempts) WHERE l.handler = x.handler)
-                              THEN 'dead' ELSE 'ready' END,
+                              THEN 'dead' WHEN d.lane IS NULL THEN 'ready' ELSE 'blocked' END,
                  run_at = now(), last_error = 'lease expired', lease_token = NULL, lease_until = NULL,
                  lost = d.lost + CASE WHEN x.handler = ANY ($4) THEN 1 ELSE 0 END, share = d.share | 1
              FROM expired x WHERE d.ctid = x.place AND d.lease_token = x.lease_token
@@ -191,7 +191,9 @@ pub(super) async fn sweep(
         ready: ended.len() as u64 - dead,
         dead,
     };
-    let lanes = ended.into_iter().filter_map(|(_, handler, lane)| Some((handler, lane?)));
+    let lanes = ended
+        .into_iter()
+        .filter_map(|(_, handler, lane)| Some((handler, lane?)));
     Ok((swept, lanes.collect()))
 }
 

@@ -136,11 +136,7 @@ impl Flusher {
 }
 
 /// The new events as inserted, the others as unknown.
-async fn insert(
-    db: &mut PgConnection,
-    batch: &Batch,
-    ordered: &[OrderedHandler],
-) -> sqlx::Result<Vec<RowOutcome>> {
+async fn insert(db: &mut PgConnection, batch: &Batch, ordered: &[OrderedHandler]) -> sqlx::Result<Vec<RowOutcome>> {
     let events = || batch.events();
     let is_ordered = batch.is_ordered();
     let sql = if is_ordered {

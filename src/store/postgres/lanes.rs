@@ -1,10 +1,11 @@
 //! Advances the lanes of ordered deliveries (`store::ordering`), after the commit of what changed them. One task for each
 //! process gathers the lanes that wait; two processes do not advance one lane at a time.
 //!
-//! Why this cannot go wrong under READ COMMITTED: what joins a lane joins it as blocked, so only an advance makes a delivery
-//! active (ready or claimed) that was not. Advances of a lane exclude each other by an advisory lock that is held until their
-//! commit, and every statement after the lock sees what was committed before it. An active delivery stays active, whatever a
-//! claim or a settle does to it meanwhile, until it is done; and whoever ends it advances the lane after that commit.
+//! Why this cannot go wrong under READ COMMITTED: what joins a lane, or goes back into its line after an attempt, does so as
+//! blocked, so only an advance makes a delivery active (ready or claimed) that was not. Advances of a lane exclude each other
+//! by an advisory lock that is held until their commit, and every statement after the lock sees what was committed before
+//! it. An active delivery stays active, whatever a claim does to it meanwhile, until its attempt has ended; and whoever
+//! writes that down advances the lane after the commit.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -94,7 +95,11 @@ impl Task {
                     Message::Advance(some) => lanes.extend(some),
                     Message::Flush(reply) => flushes.push(reply),
                 }
-                next = if lanes.len() < BATCH { self.queue.try_recv().ok() } else { None };
+                next = if lanes.len() < BATCH {
+                    self.queue.try_recv().ok()
+                } else {
+                    None
+                };
             }
             while !lanes.is_empty() {
                 let batch: Vec<Lane> = std::iter::from_fn(|| lanes.pop_first()).take(BATCH).collect();

@@ -97,7 +97,9 @@ async fn hear(pool: &PgPool, own: u64, handoff: &dyn Handoff) {
 async fn hear_until_cut(pool: &PgPool, own: &str, handoff: &dyn Handoff) -> sqlx::Result<()> {
     let mut listener = PgListener::connect_with(pool).await?;
     listener.listen(CHANNEL).await?;
-    let schema: Option<String> = sqlx::query_scalar("SELECT current_schema()::text").fetch_one(&mut listener).await?;
+    let schema: Option<String> = sqlx::query_scalar("SELECT current_schema()::text")
+        .fetch_one(&mut listener)
+        .await?;
     let schema = schema.unwrap_or_default();
     // What was said before we listened, or while the connection was away.
     handoff.wake();

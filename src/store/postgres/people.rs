@@ -45,6 +45,11 @@ pub(super) async fn reprocess(
 /// Gives the dead deliveries of an event a new life.
 pub(super) async fn revive(db: &mut PgConnection, id: i64, task: &Task) -> sqlx::Result<Changed<u64>> {
     let mut tx = db.begin().await?;
+    // First the event, then its deliveries, as a purge does.
+    sqlx::query("SELECT 1 FROM webhook_events WHERE id = $1 FOR SHARE")
+        .bind(id)
+        .execute(&mut *tx)
+        .await?;
     let dead: Vec<String> = sqlx::query_scalar(
         "SELECT handler FROM deliveries WHERE event_id = $1 AND state = 'dead' ORDER BY handler FOR UPDATE",
     )

@@ -64,7 +64,12 @@ async fn strip(db: &mut PgConnection, ids: &[i64]) -> sqlx::Result<Vec<Lane>> {
     ] {
         sqlx::query(sql).bind(&ids).execute(&mut *db).await?;
     }
-    leave(db, "DELETE FROM deliveries WHERE event_id = ANY ($1) AND state = 'dead' RETURNING handler, lane", &ids).await
+    leave(
+        db,
+        "DELETE FROM deliveries WHERE event_id = ANY ($1) AND state = 'dead' RETURNING handler, lane",
+        &ids,
+    )
+    .await
 }
 
 async fn forget(db: &mut PgConnection, ids: &[i64]) -> sqlx::Result<Vec<Lane>> {
@@ -79,13 +84,21 @@ async fn forget(db: &mut PgConnection, ids: &[i64]) -> sqlx::Result<Vec<Lane>> {
     ] {
         sqlx::query(sql).bind(&ids).execute(&mut *db).await?;
     }
-    leave(db, "DELETE FROM deliveries WHERE event_id = ANY ($1) RETURNING handler, lane", &ids).await
+    leave(
+        db,
+        "DELETE FROM deliveries WHERE event_id = ANY ($1) RETURNING handler, lane",
+        &ids,
+    )
+    .await
 }
 
 /// Removes deliveries; gives the lanes of those that were in one.
 async fn leave(db: &mut PgConnection, sql: &'static str, ids: &[i64]) -> sqlx::Result<Vec<Lane>> {
     let gone: Vec<(String, Option<i64>)> = sqlx::query_as(sql).bind(ids).fetch_all(db).await?;
-    Ok(gone.into_iter().filter_map(|(handler, lane)| Some((handler, lane?))).collect())
+    Ok(gone
+        .into_iter()
+        .filter_map(|(handler, lane)| Some((handler, lane?)))
+        .collect())
 }
 
 /// Locks events against being reprocessed, and gives those that were not meanwhile.

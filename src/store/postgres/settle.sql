@@ -22,10 +22,11 @@ done AS (
     WHERE h.outcome = 'done' AND d.ctid = h.place AND d.lease_token = h.token
     RETURNING h.event_id, h.handler, h.attempt, h.started_at, h.duration_ms, h.outcome, h.detail, h.nth, d.lane
 ),
--- What is not done stays: to be tried again, dead, or given back as if it had never been claimed.
+-- What is not done stays: to be tried again, dead, or given back as if it had never been claimed. What is ordered goes back
+-- into its line, where an older one may stand by now.
 kept AS (
     UPDATE deliveries d
-    SET state = CASE h.outcome WHEN 'dead' THEN 'dead' ELSE 'ready' END,
+    SET state = CASE WHEN h.outcome = 'dead' THEN 'dead' WHEN d.lane IS NULL THEN 'ready' ELSE 'blocked' END,
         run_at = CASE h.outcome WHEN 'retry' THEN now() + h.after_micros * interval '1 microsecond' ELSE d.run_at END,
         attempts = CASE h.outcome WHEN 'released' THEN greatest(d.attempts - 1, 0) ELSE d.attempts END,
         last_error = CASE h.outcome WHEN 'released' THEN d.last_error ELSE h.detail END,

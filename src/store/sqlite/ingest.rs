@@ -110,7 +110,16 @@ fn insert_batch(db: &Connection, batch: &Batch, ordered: &[OrderedHandler]) -> r
             if let Some(lane) = lane_of(ordered, new, handler) {
                 let lane_at = new.occurred_at.map_or(created, |at| at.as_microsecond());
                 let holds = holds(ordered, handler);
-                in_line.execute(params![id, handler, created, new.ordering_key, share, lane, lane_at, holds])?;
+                in_line.execute(params![
+                    id,
+                    handler,
+                    created,
+                    new.ordering_key,
+                    share,
+                    lane,
+                    lane_at,
+                    holds
+                ])?;
             } else if batch.is_handed(handler) {
                 let token = batch.token;
                 delivery.execute(params![
@@ -126,7 +135,17 @@ fn insert_batch(db: &Connection, batch: &Batch, ordered: &[OrderedHandler]) -> r
                 ])?;
             } else {
                 let none = None::<i64>;
-                delivery.execute(params![id, handler, "ready", created, 0, none, none, new.ordering_key, share])?;
+                delivery.execute(params![
+                    id,
+                    handler,
+                    "ready",
+                    created,
+                    0,
+                    none,
+                    none,
+                    new.ordering_key,
+                    share
+                ])?;
             }
         }
         outcomes.push(RowOutcome::Inserted {

@@ -23,7 +23,11 @@ impl Lanes {
         (event_id, handler): (i64, &str),
         change: impl FnOnce() -> rusqlite::Result<bool>,
     ) -> rusqlite::Result<bool> {
-        let lane = if self.are_used { of(db, event_id, handler)? } else { None };
+        let lane = if self.are_used {
+            of(db, event_id, handler)?
+        } else {
+            None
+        };
         let is_changed = change()?;
         if let Some(lane) = lane
             && is_changed

@@ -150,7 +150,9 @@ fn give_life(db: &Connection, event: &Stored, handler: &str, task: &Task) -> rus
             .query_row(params![event.id, handler], |row| row.get(0));
     }
     let key = event.ordering_key.as_deref();
-    let lane = key.filter(|_| task.is_ordered(handler)).map(|key| lane(&event.provider, key));
+    let lane = key
+        .filter(|_| task.is_ordered(handler))
+        .map(|key| lane(&event.provider, key));
     let before = lanes::of(db, event.id, handler)?;
     let changed = db
         .prepare_cached(

@@ -60,7 +60,11 @@ fn strip(db: &Connection, id: i64) -> rusqlite::Result<()> {
         .execute(params![id])?;
     db.prepare_cached("DELETE FROM attempts WHERE event_id = ?1")?
         .execute(params![id])?;
-    leave(db, "DELETE FROM deliveries WHERE event_id = ?1 AND state = 'dead' RETURNING handler, lane", id)
+    leave(
+        db,
+        "DELETE FROM deliveries WHERE event_id = ?1 AND state = 'dead' RETURNING handler, lane",
+        id,
+    )
 }
 
 /// Removes deliveries, and lets those go that waited for them.
@@ -85,5 +89,9 @@ fn forget(db: &Connection, id: i64) -> rusqlite::Result<()> {
     ] {
         db.prepare_cached(sql)?.execute(params![id])?;
     }
-    leave(db, "DELETE FROM deliveries WHERE event_id = ?1 RETURNING handler, lane", id)
+    leave(
+        db,
+        "DELETE FROM deliveries WHERE event_id = ?1 RETURNING handler, lane",
+        id,
+    )
 }

@@ -229,7 +229,11 @@ impl Writer {
         // Those that had no time left go first in the next turn.
         waits.applies.extend(applies.drain(effects.len()..));
         self.is_slow = start.elapsed() > effects::GROUP;
-        let settled = settle::settle(&db, &self.lanes, waits.settles[..settles].iter().map(|(settle, _)| settle));
+        let settled = settle::settle(
+            &db,
+            &self.lanes,
+            waits.settles[..settles].iter().map(|(settle, _)| settle),
+        );
         let answers: Vec<Answer> = jobs.into_iter().map(|job| job(Some(&db))).collect();
         let events: usize = accepts.iter().map(|request| request.events.len()).sum();
         let flushed = ingest::insert(&db, accepts, (&self.handoff, &self.options.ordered));

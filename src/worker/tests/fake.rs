@@ -25,6 +25,8 @@ pub(super) struct Fake {
     /// What `apply` answers; done when there is nothing.
     pub(super) applied: Mutex<Option<Result<Applied, StoreError>>>,
     pub(super) claims: AtomicUsize,
+    /// Those of them that were fair.
+    pub(super) fair: AtomicUsize,
     pub(super) renewals: AtomicUsize,
     pub(super) flushes: AtomicUsize,
     tokens: AtomicUsize,
@@ -41,8 +43,6 @@ pub(super) struct Row {
     pub(super) dead: bool,
     /// Its last lease was lost.
     pub(super) is_suspect: bool,
-    /// Stands for provider and whether it was tried before, where a test is about that.
-    share: usize,
 }
 
 impl Row {
@@ -56,6 +56,19 @@ impl Fake {
     pub(super) fn add(&self, handler: &str, ids: impl IntoIterator<Item = usize>) {
         let rows = ids.into_iter().map(|id| self.row(handler, id));
         self.rows().extend(rows.collect::<Vec<_>>());
+    }
+
+    /// Adds deliveries that are due and whose last lease was lost.
+    pub(super) fn add_suspects(&self, handler: &str, ids: impl IntoIterator<Item = usize>) {
+        let rows = ids.into_iter().map(|id| Row {
+            is_suspect: true,
+            ..self.row(handler, id)
+        });
+        self.rows().extend(rows.collect::<Vec<_>>());
+    }
+
+    pub(super) fn suspects(&self) -> usize {
+        self.rows().iter().filter(|row| row.is_suspect).count()
     }
 
     /// Adds deliveries that are claimed already, to be handed over.
@@ -85,7 +98,6 @@ impl Fake {
             lease_until: Instant::now(),
             dead: false,
             is_suspect: false,
-            share: 0,
         }
     }
 
@@ -144,13 +156,14 @@ impl Fake {
 
     fn claim_now(&self, request: &ClaimRequest) -> Result<Vec<Claim>, StoreError> {
         self.claims.fetch_add(1, SeqCst);
+        self.fair.fetch_add(usize::from(request.fair), SeqCst);
         self.here()?;
         let (mut claims, token) = (Vec::new(), self.token());
         for (handler, want) in &request.wants {
             let mut rows = self.rows();
-            let due = rows
-                .iter_mut()
-                .filter(|r| r.handler == *handler && !r.dead && !r.is_suspect && r.token.is_none() && r.run_at <= Instant::now());
+            let due = rows.iter_mut().filter(|r| {
+                r.handler == *handler && !r.dead && !r.is_suspect && r.token.is_none() && r.run_at <= Instant::now()
+            });
             claims.extend(
                 due.take(*want as usize)
                     .map(|row| Self::claim_row(row, token, request.lease)),
@@ -191,7 +204,11 @@ impl Queue for Fake {
             self.here()?;
             let (mut rows, token) = (self.rows(), self.token());
             let due = |r: &&mut Row| {
-                r.is_suspect && !r.dead && r.token.is_none() && r.run_at <= Instant::now() && handlers.contains(&r.handler)
+                r.is_suspect
+                    && !r.dead
+                    && r.token.is_none()
+                    && r.run_at <= Instant::now()
+                    && handlers.contains(&r.handler)
             };
             Ok(rows.iter_mut().find(due).map(|row| Self::claim_row(row, token, lease)))
         }

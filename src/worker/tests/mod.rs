@@ -5,7 +5,9 @@ mod attempts;
 mod fake;
 mod flow;
 mod leases;
+mod limits;
 mod stopping;
+mod suspects;
 
 use std::{
     sync::{
