@@ -23,7 +23,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// How long to wait before the listener is made anew.
 const AGAIN: Duration = Duration::from_secs(5);
 
-const CHANNEL: &str = "cerca_ready";
+const CHANNEL: &str = "cerca.ready";
 
 /// The way to the task that sends.
 #[derive(Clone)]
@@ -91,6 +91,8 @@ async fn hear(pool: &PgPool, own: u64, handoff: &dyn Handoff) {
             tracing::debug!(%error, "notifications of other processes cannot be heard; the worker polls");
         }
         sleep(AGAIN.mul_f64(0.5 + rand::random::<f64>() / 2.0)).await;
+        // For what was said meanwhile.
+        handoff.wake();
     }
 }
 
@@ -101,8 +103,6 @@ async fn hear_until_cut(pool: &PgPool, own: &str, handoff: &dyn Handoff) -> sqlx
         .fetch_one(&mut listener)
         .await?;
     let schema = schema.unwrap_or_default();
-    // What was said before we listened, or while the connection was away.
-    handoff.wake();
     loop {
         let Some(said) = listener.try_recv().await? else {
             handoff.wake();
