@@ -13,8 +13,8 @@ use std::{
 };
 
 use cerca::{
-    domain::{Claim, NewEvent, RetryPolicy},
-    handlers::{Action, Failure, Handler, Route, SqlAction},
+    domain::{NewEvent, RetryPolicy},
+    handlers::{Action, Failure, Handler, OnUnknown, Outgoing, Route, SqlAction},
     store::{self, Store},
     worker::{Settings, Worker},
 };
@@ -144,6 +144,8 @@ fn route(kind: Kind, calls: Arc<AtomicUsize>) -> Route {
         concurrency: 64,
         rate_limit: None,
         timeout: Duration::from_secs(30),
+        shape: None,
+        on_unknown: OnUnknown::Retry,
     }
 }
 
@@ -153,7 +155,7 @@ struct Cheap {
 }
 
 impl Handler for Cheap {
-    fn handle<'a>(&'a self, _: &'a Claim) -> BoxFuture<'a, Result<(), Failure>> {
+    fn handle<'a>(&'a self, _: &'a Outgoing<'a>) -> BoxFuture<'a, Result<(), Failure>> {
         Box::pin(async move {
             if self.kind == Kind::Yields {
                 tokio::task::yield_now().await;

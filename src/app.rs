@@ -1,6 +1,7 @@
 //! The composition root: builds every part from the configuration and alone knows them all. One token stops everything,
 //! in the order in which nothing is lost: no new requests, then no requests, then no work, then no store.
 
+mod confirm;
 mod keys;
 mod overrides;
 mod plan;
@@ -104,6 +105,7 @@ pub async fn start(
     let providers = Arc::new(http::Providers::new(plan.providers));
     if start.role != Role::Worker {
         tokio::spawn(keys::refresh(Arc::clone(&providers), stop.clone()));
+        tokio::spawn(confirm::confirm(Arc::clone(&providers), stop.clone()));
     }
     let remake = secrets::remakes(plan.registry, plan.waiting);
     let secrets = http::Secrets::new(

@@ -103,7 +103,7 @@ const METRICS: &[(&str, Kind, Option<Unit>, &str)] = &[
         "cerca_attempts_total",
         Kind::Counter,
         None,
-        "Attempts by handler and outcome (done, retry, dead, released)",
+        "Attempts by handler and outcome (done, retry, dead, released, filtered, postponed, unknown, unsaid)",
     ),
     (
         "cerca_attempt_seconds",
@@ -116,6 +116,12 @@ const METRICS: &[(&str, Kind, Option<Unit>, &str)] = &[
         Kind::Gauge,
         None,
         "Attempts that run now, by handler",
+    ),
+    (
+        "cerca_breaker_state",
+        Kind::Gauge,
+        None,
+        "Circuit breaker by destination of http handlers: 0 closed, 1 looking whether it is back, 2 open",
     ),
     (
         "cerca_claims_stale_total",

@@ -3,6 +3,8 @@
 #
 #   private_postgres FOLDER    finds or installs a server, starts it with its data below FOLDER, sets postgres_url
 #   stop_postgres              stops it; the caller removes FOLDER
+#
+# POSTGRES_SETTINGS holds further lines of its configuration.
 
 pg_bin=""
 pg_user=""
@@ -106,6 +108,7 @@ fsync = on
 max_connections = 300
 shared_buffers = 64MB
 log_min_messages = fatal
+${POSTGRES_SETTINGS:-}
 CONF
         as_pg tee "$pg_work/pg/data/postgresql.auto.conf" <"$pg_work/settings" >/dev/null
         if (cd "$pg_work/pg" && as_pg "$pg_bin/pg_ctl" -D "$pg_work/pg/data" -l "$pg_work/pg/log" -w -t 60 start >/dev/null 2>&1 </dev/null); then

@@ -57,7 +57,7 @@ CREATE TABLE attempts (
     attempt     integer NOT NULL,
     started_at  timestamptz NOT NULL,
     duration_ms bigint NOT NULL,
-    outcome     text COLLATE "C" NOT NULL CHECK (outcome IN ('done', 'retry', 'dead', 'lost')),
+    outcome     text COLLATE "C" NOT NULL CHECK (outcome IN ('done', 'retry', 'dead', 'lost', 'unknown', 'filtered')),
     detail      text,
     written_at  timestamptz NOT NULL DEFAULT now()
 );
@@ -79,7 +79,7 @@ CREATE TABLE audit (
     id         bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     at         timestamptz NOT NULL DEFAULT now(),
     actor      text NOT NULL,
-    action     text NOT NULL CHECK (action IN ('reprocess', 'discard')),
+    action     text NOT NULL CHECK (length(action) > 0),
     target     text NOT NULL,
     reason     text,
     deliveries bigint NOT NULL
@@ -113,7 +113,7 @@ WHERE e.routes = ''
 UNION ALL
 SELECT provider, provider_event_id, event_type, payload, 'done'::text, created_at,
        (SELECT max(a.started_at + a.duration_ms * interval '1 millisecond') FROM attempts a
-        WHERE a.event_id = e.id AND a.outcome = 'done'),
+        WHERE a.event_id = e.id AND a.outcome IN ('done', 'filtered')),
        id, occurred_at, ordering_key, content_type, size, body_sha256, headers, routes
 FROM webhook_events e
 WHERE NOT EXISTS (SELECT 1 FROM deliveries d WHERE d.event_id = e.id)

@@ -49,7 +49,7 @@ CREATE TABLE attempts (
     attempt     INTEGER NOT NULL,
     started_at  INTEGER NOT NULL,
     duration_ms INTEGER NOT NULL,
-    outcome     TEXT NOT NULL CHECK (outcome IN ('done', 'retry', 'dead', 'lost')),
+    outcome     TEXT NOT NULL CHECK (outcome IN ('done', 'retry', 'dead', 'lost', 'unknown', 'filtered')),
     detail      TEXT
 ) STRICT;
 
@@ -70,7 +70,7 @@ CREATE TABLE audit (
     id         INTEGER PRIMARY KEY,
     at         INTEGER NOT NULL,
     actor      TEXT NOT NULL,
-    action     TEXT NOT NULL CHECK (action IN ('reprocess', 'discard')),
+    action     TEXT NOT NULL CHECK (length(action) > 0),
     target     TEXT NOT NULL,
     reason     TEXT,
     deliveries INTEGER NOT NULL
@@ -113,7 +113,7 @@ UNION ALL
 SELECT provider, provider_event_id, event_type, payload, 'done', created_at,
        (SELECT strftime('%Y-%m-%dT%H:%M:%S', t / 1000000, 'unixepoch') || printf('.%06dZ', t % 1000000)
         FROM (SELECT max(a.started_at + a.duration_ms * 1000) AS t FROM attempts a
-              WHERE a.event_id = e.id AND a.outcome = 'done')),
+              WHERE a.event_id = e.id AND a.outcome IN ('done', 'filtered'))),
        id, occurred_at, ordering_key, content_type, size, body_sha256, headers, routes
 FROM shown e
 WHERE NOT EXISTS (SELECT 1 FROM deliveries d WHERE d.event_id = e.id)

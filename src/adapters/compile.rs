@@ -5,9 +5,11 @@ use std::ops::Range;
 use toml::Spanned;
 
 use super::{
+    check_signature::check_kinds,
     compile_keys::{hosts, key_source},
-    compile_selectors::{body_from, redact, selectors},
-    compile_signature::{check_kinds, signature},
+    compile_selectors::{body_from, payload, redact, selectors},
+    compile_signature::signature,
+    decrypt::decrypt,
     expr::{Doc, Expr},
     manifest::{BatchTable, HandshakeTable, Manifest, ResponseTable, Text, Texts},
     parser::{Allowed, Parser},
@@ -36,6 +38,10 @@ pub(crate) fn compile(manifest: &Manifest) -> Compiled<Rules> {
         parser.documents.claims.add(&[claim.to_owned()]);
     }
     let verify = verify(manifest)?;
+    let decrypt = match &manifest.decrypt {
+        Some(table) => Some(decrypt(&mut parser, table)?),
+        None => None,
+    };
     let signatures = manifest
         .signature
         .iter()
@@ -63,12 +69,14 @@ pub(crate) fn compile(manifest: &Manifest) -> Compiled<Rules> {
     }
     let bound = Allowed {
         claims,
+        decrypted: decrypt.is_some(),
         ..Allowed::default()
     };
     let bind = conditions(&mut parser, manifest.bind.as_ref(), "bind", bound)?;
     let body_from = body_from(&mut parser, &manifest.body, bound)?;
     let redact = redact(&mut parser, manifest, body_from.is_some())?;
-    let event = selectors(&mut parser, &manifest.event, manifest.batch.is_some(), claims)?;
+    let payload = payload(&mut parser, manifest, bound)?;
+    let event = selectors(&mut parser, &manifest.event, manifest.batch.is_some(), bound)?;
     let batch = match &manifest.batch {
         Some(table) => Some(batch(&mut parser, table)?),
         None => None,
@@ -77,15 +85,17 @@ pub(crate) fn compile(manifest: &Manifest) -> Compiled<Rules> {
         .handshake
         .iter()
         .enumerate()
-        .map(|(index, table)| handshake(&mut parser, index, table, claims))
+        .map(|(index, table)| handshake(&mut parser, index, table, bound))
         .collect::<Compiled<Vec<_>>>()?;
     Ok(Rules {
         verify,
         signatures,
         bind,
         key_source,
+        decrypt,
         event,
         body_from,
+        payload,
         redact,
         batch,
         handshakes,
@@ -168,14 +178,15 @@ fn item_path(parser: &mut Parser, text: &str) -> Result<ItemPath, String> {
     })
 }
 
-fn handshake(parser: &mut Parser, index: usize, table: &HandshakeTable, claims: bool) -> Compiled<Handshake> {
+fn handshake(parser: &mut Parser, index: usize, table: &HandshakeTable, bound: Allowed<'_>) -> Compiled<Handshake> {
     let key = |name: &str| format!("handshake[{index}].{name}");
     let method = table.method.as_ref().map_or("POST", |text| text.get_ref());
     let signed = table.signed.unwrap_or(method == "POST");
     let allowed = Allowed {
         secret: true,
         hmac: true,
-        claims: claims && signed,
+        claims: bound.claims && signed,
+        decrypted: bound.decrypted && signed,
         secret_id: true,
         ..Allowed::default()
     };
@@ -207,6 +218,14 @@ fn handshake(parser: &mut Parser, index: usize, table: &HandshakeTable, claims: 
     if let (Some(text), true) = (&table.confirm, pinned.is_empty()) {
         return fail(text, &key("hosts"), "expected the hosts that a URL to call may have");
     }
+    let call = table.call.as_ref().is_some_and(|call| *call.get_ref());
+    if let (Some(call), true) = (&table.call, call && !(signed && confirm.is_some())) {
+        return fail(
+            call,
+            &key("call"),
+            "expected `confirm` beside it, and a handshake that is signed",
+        );
+    }
     let headers = table
         .headers
         .iter()
@@ -224,6 +243,7 @@ fn handshake(parser: &mut Parser, index: usize, table: &HandshakeTable, claims: 
         refuse: status(table.refuse.as_ref(), &key("refuse"), 401)?,
         keep,
         confirm: confirm.map(|url| (url, pinned)),
+        call,
     })
 }
 

@@ -17,7 +17,13 @@ const CACHE: i64 = 86_400;
 /// Compiles where keys are fetched.
 pub(crate) fn key_source(parser: &mut Parser, table: &KeysTable) -> Compiled<KeySource> {
     let url = parser
-        .template(table.url.get_ref(), Allowed::default())
+        .template(
+            table.url.get_ref(),
+            Allowed {
+                jose: true,
+                ..Allowed::default()
+            },
+        )
         .or_else(|message| fail(&table.url, "keys.url", &message))?;
     let mut hosts = hosts(table.hosts.as_ref(), "keys.hosts")?;
     let fixed = match url.0.as_slice() {

@@ -14,12 +14,16 @@ use super::{
 use crate::json::parse_pointer;
 
 /// Compiles `[event]`.
-pub(crate) fn selectors(parser: &mut Parser, table: &EventTable, item: bool, claims: bool) -> Compiled<Selectors> {
+pub(crate) fn selectors(
+    parser: &mut Parser,
+    table: &EventTable,
+    item: bool,
+    bound: Allowed<'_>,
+) -> Compiled<Selectors> {
     let allowed = Allowed {
         item,
-        claims,
         request_id: true,
-        ..Allowed::default()
+        ..bound
     };
     let mut list = |key: &str, choices: &Option<Choices>| -> Compiled<Vec<Selector>> {
         let Some(choices) = choices else {
@@ -98,6 +102,22 @@ pub(crate) fn body_from(parser: &mut Parser, table: &BodyTable, allowed: Allowed
             }
         }
     }
+}
+
+/// Compiles what is stored in place of the bytes received.
+pub(crate) fn payload(parser: &mut Parser, manifest: &Manifest, allowed: Allowed<'_>) -> Compiled<Option<Expr>> {
+    let Some(text) = &manifest.body.payload else {
+        return Ok(None);
+    };
+    if manifest.batch.is_some() || manifest.body.redact.is_some() {
+        return fail(
+            text,
+            "body.payload",
+            "what is stored is decided by `[batch]` or `redact` already",
+        );
+    }
+    let expr = parser.expr(text.get_ref(), allowed);
+    expr.map(Some).or_else(|message| fail(text, "body.payload", &message))
 }
 
 /// Compiles the places whose values are not stored: of each item where there is a batch, of the body where there is none.

@@ -1,10 +1,11 @@
 //! One `[[signature]]` table, compiled.
 
 use super::{
+    check_signature::{check_format, check_time, unused_keys},
     compile::{Compiled, RuleError, conditions, each, fail},
     expr::Expr,
     jwt::{JWT_ALGORITHMS, JwtAlgorithm},
-    manifest::{Manifest, SignatureTable, Text},
+    manifest::{SignatureTable, Text, Texts},
     parser::{Allowed, Parser},
     pattern::Pattern,
     public_key::Public,
@@ -68,7 +69,7 @@ pub(crate) fn signature(parser: &mut Parser, index: usize, table: &SignatureTabl
         numbered: true,
         ..Allowed::default()
     };
-    let (steps, fetched) = key_steps(table, &key)?;
+    let (steps, fetched) = key_steps(table.key.as_ref(), &key("key"))?;
     let has_id = steps.contains(&KeyStep::Pair);
     let after = Allowed {
         claims: scheme == Scheme::Jwt,
@@ -116,6 +117,12 @@ pub(crate) fn signature(parser: &mut Parser, index: usize, table: &SignatureTabl
             "expected where the signature is found, such as `header:X-Signature`",
         );
     }
+    let of_authorization =
+        |source: &Expr| matches!(source, Expr::Header(name) if name.eq_ignore_ascii_case("authorization"));
+    let format = match sources.iter().any(of_authorization) {
+        true => format.into_iter().map(Pattern::with_scheme_name).collect(),
+        false => format,
+    };
     let signature = Signature {
         name: table.name.clone().unwrap_or_else(|| table.scheme.get_ref().clone()),
         scheme,
@@ -198,14 +205,14 @@ fn patterns(table: &SignatureTable, key: &impl Fn(&str) -> String) -> Compiled<(
 }
 
 /// How the secret becomes a key, and whether it is fetched instead.
-fn key_steps(table: &SignatureTable, key: &impl Fn(&str) -> String) -> Compiled<(Vec<KeyStep>, bool)> {
-    let Some(texts) = &table.key else {
+pub(crate) fn key_steps(texts: Option<&Texts>, key: &str) -> Compiled<(Vec<KeyStep>, bool)> {
+    let Some(texts) = texts else {
         return Ok((vec![KeyStep::Raw], false));
     };
     if texts.get_ref().0 == ["fetched"] {
         return Ok((vec![KeyStep::Raw], true));
     }
-    let steps = each(Some(texts), &key("key"), |text| {
+    let steps = each(Some(texts), key, |text| {
         if let Some(prefix) = text.strip_prefix("strip:") {
             return Ok(KeyStep::Strip(prefix.to_owned()));
         }
@@ -216,7 +223,7 @@ fn key_steps(table: &SignatureTable, key: &impl Fn(&str) -> String) -> Compiled<
         })
     })?;
     match steps.iter().skip(1).any(|step| *step == KeyStep::Pair) {
-        true => fail(texts, &key("key"), "`pair` is the first step"),
+        true => fail(texts, key, "`pair` is the first step"),
         false => Ok((steps, false)),
     }
 }
@@ -247,25 +254,6 @@ fn algorithms(table: &SignatureTable, scheme: Scheme, key: &impl Fn(&str) -> Str
             )
         })
     })
-}
-
-/// An Ed25519 key is 32 bytes, which look like any other secret. Where the adapter takes shared secrets too, a public
-/// key must say of itself that it is one, or it would count as a secret that everybody knows.
-pub(crate) fn check_kinds(manifest: &Manifest, rules: &[Signature]) -> Compiled<()> {
-    let shared = |rule: &Signature| match rule.scheme {
-        Scheme::Public(_) => false,
-        Scheme::Jwt => rule.algorithms.iter().any(|a| matches!(a, JwtAlgorithm::Hmac(_))),
-        _ => true,
-    };
-    let bare = |rule: &Signature| rule.scheme == Scheme::Public(Public::Ed25519) && !rule.key.contains(&KeyStep::Whpk);
-    match rules.iter().position(bare).filter(|_| rules.iter().any(shared)) {
-        Some(index) => fail(
-            &manifest.signature[index].scheme,
-            &format!("signature[{index}].key"),
-            "expected `whpk`, because the adapter takes shared secrets too",
-        ),
-        None => Ok(()),
-    }
 }
 
 /// Reads `t={timestamp},v1={signature}` as the list that it describes: items in any order, with others among them.
@@ -310,7 +298,8 @@ fn message(
             .or_else(|message| fail(text, &key("message"), &message))?,
         None => Template(vec![Part::Value(Expr::Body)]),
     };
-    if matches!(scheme, Scheme::Hash(_)) && !message.uses(&Expr::Secret) {
+    let secret = message.uses(&Expr::Secret) || secret_id && message.uses(&Expr::SecretId);
+    if matches!(scheme, Scheme::Hash(_)) && !secret {
         let expected = "expected `{secret}` in it: a hash without a secret proves nothing";
         return match &table.message {
             Some(text) => fail(text, &key("message"), expected),
@@ -318,67 +307,6 @@ fn message(
         };
     }
     Ok(message)
-}
-
-/// Keys that a scheme does not look at are mistakes, not decoration.
-fn unused_keys(table: &SignatureTable, scheme: Scheme, key: &impl Fn(&str) -> String) -> Compiled<()> {
-    if scheme == Scheme::Jwt
-        && !table.detached
-        && let Some(text) = &table.message
-    {
-        return fail(
-            text,
-            &key("message"),
-            "a token brings its own message, unless it is `detached`",
-        );
-    }
-    if !matches!(scheme, Scheme::Token | Scheme::Basic) {
-        return Ok(());
-    }
-    if let Some(texts) = &table.key {
-        return fail(texts, &key("key"), "this scheme signs nothing, so it has no such key");
-    }
-    let texts: [(&str, &Option<Text>); 3] = [
-        ("message", &table.message),
-        ("encoding", &table.encoding),
-        ("tolerance", &table.tolerance),
-    ];
-    for (name, text) in texts {
-        if let Some(text) = text {
-            return fail(text, &key(name), "this scheme signs nothing, so it has no such key");
-        }
-    }
-    Ok(())
-}
-
-fn check_format(table: &SignatureTable, signature: &Signature, key: &impl Fn(&str) -> String) -> Compiled<()> {
-    let names_secret = signature
-        .format
-        .iter()
-        .any(|pattern| pattern.names().any(|name| name == "secret_id"));
-    match &table.format {
-        Some(text) if names_secret && !signature.key.contains(&KeyStep::Pair) => fail(
-            text,
-            &key("format"),
-            "`{secret_id}` is the first part of a secret, so expected `key = \"pair\"`",
-        ),
-        Some(text) if signature.positional && signature.list.is_none() => {
-            fail(text, &key("positional"), "expected `list`, in which items have places")
-        }
-        _ => Ok(()),
-    }
-}
-
-fn check_time(table: &SignatureTable, signature: &Signature, key: &impl Fn(&str) -> String) -> Compiled<()> {
-    let has_time = signature.timestamp.is_some() || signature.captures_time();
-    match &table.tolerance {
-        Some(text) if signature.tolerance.is_some() && !has_time => fail(
-            text,
-            &key("tolerance"),
-            "expected a time to judge: `{timestamp}` in `format`, or a `timestamp` expression",
-        ),
-        _ => Ok(()),
-    }
 }
 
 fn one_of<T: Copy, const N: usize>(text: Option<&Text>, key: &str, known: &[(&str, T); N], default: T) -> Compiled<T> {

@@ -20,6 +20,8 @@ pub(crate) enum Expr {
     Query(String),
     Form(String),
     FormSorted,
+    /// All form fields but these, sorted by name, as `name=value` joined by `&`.
+    FormPairs(Vec<String>),
     /// The present item of a batch, its exact bytes.
     Item,
     /// A value that no other request has.
@@ -52,8 +54,19 @@ pub(crate) enum Expr {
     At(Box<Wanted>, Box<Self>),
     /// The headers that a list names, each a line `Name: value`.
     HeaderLines(Box<Self>),
+    /// The values of the headers that a list names, joined by `.`.
+    HeaderValues(Box<Self>),
     /// Several values, one after the other.
     Join(Vec<Self>),
+    /// The first that has a value which is not empty.
+    First(Vec<Self>),
+    /// Several values, sorted, one after the other.
+    Sorted(Vec<Self>),
+    /// An XML text as JSON; the names that are always lists.
+    Xml(Vec<String>, Box<Self>),
+    /// The text that `[decrypt]` gives, of its source or of another ciphertext.
+    Decrypted,
+    Decrypt(Box<Self>),
     Call(Function, Box<Self>),
 }
 
@@ -108,19 +121,26 @@ impl Expr {
     pub(crate) fn reads_json(&self) -> bool {
         match self {
             Self::Json { .. } | Self::KeyOf { .. } | Self::Item => true,
-            Self::Call(_, inner) | Self::At(_, inner) | Self::HeaderLines(inner) => inner.reads_json(),
-            Self::Join(parts) => parts.iter().any(Self::reads_json),
-            _ => false,
+            other => other.inner().iter().any(Self::reads_json),
         }
     }
 
     /// Whether this, or what it wraps, is such an expression.
     pub(crate) fn any(&self, is: &dyn Fn(&Self) -> bool) -> bool {
-        is(self)
-            || match self {
-                Self::Call(_, inner) | Self::At(_, inner) | Self::HeaderLines(inner) => inner.any(is),
-                Self::Join(parts) => parts.iter().any(|part| part.any(is)),
-                _ => false,
-            }
+        is(self) || self.inner().iter().any(|inner| inner.any(is))
+    }
+
+    /// What it wraps.
+    fn inner(&self) -> &[Self] {
+        match self {
+            Self::Call(_, inner)
+            | Self::At(_, inner)
+            | Self::HeaderLines(inner)
+            | Self::HeaderValues(inner)
+            | Self::Xml(_, inner)
+            | Self::Decrypt(inner) => std::slice::from_ref(inner),
+            Self::Join(parts) | Self::First(parts) | Self::Sorted(parts) => parts,
+            _ => &[],
+        }
     }
 }

@@ -20,6 +20,8 @@ use super::{
 
 const LENIENT: GeneralPurposeConfig =
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent);
+/// As keys are written: bits that are left over after the last byte are ignored.
+const LENIENT_KEY: GeneralPurposeConfig = LENIENT.with_decode_allow_trailing_bits(true);
 /// Base64, padding optional.
 pub(crate) const BASE64: GeneralPurpose = GeneralPurpose::new(&STANDARD, LENIENT);
 /// The URL-safe alphabet, padding optional.
@@ -80,7 +82,11 @@ pub(crate) fn key(rule: &Signature, index: usize, secret: &SecretString) -> Resu
         (Scheme::Basic, Err(_)) if !text.contains(':') => {
             return Err("expected `user:password`, joined by a colon".into());
         }
-        (Scheme::Hash(_) | Scheme::Token | Scheme::Basic, Err(_)) => Material::Text(secret.clone()),
+        (Scheme::Hash(_), Err(_)) => {
+            let text = String::from_utf8(decode(&rule.key, text)?);
+            Material::Text(text.map_err(|_| "it is not text after `key`".to_owned())?.into())
+        }
+        (Scheme::Token | Scheme::Basic, Err(_)) => Material::Text(secret.clone()),
     };
     let pair = rule
         .key
@@ -170,9 +176,9 @@ fn take_step(step: &KeyStep, bytes: Vec<u8>) -> Result<Vec<u8>, String> {
 }
 
 fn base64(text: &str) -> Result<Vec<u8>, String> {
-    BASE64
+    GeneralPurpose::new(&STANDARD, LENIENT_KEY)
         .decode(text)
-        .or_else(|_| BASE64_URL.decode(text))
+        .or_else(|_| GeneralPurpose::new(&URL_SAFE, LENIENT_KEY).decode(text))
         .map_err(|_| "it is not base64".to_owned())
 }
 

@@ -25,6 +25,7 @@ pub(crate) struct Manifest {
     #[serde(default)]
     pub(crate) event: EventTable,
     pub(crate) keys: Option<KeysTable>,
+    pub(crate) decrypt: Option<DecryptTable>,
     #[serde(default)]
     pub(crate) body: BodyTable,
     pub(crate) batch: Option<BatchTable>,
@@ -87,6 +88,20 @@ pub(crate) struct BodyTable {
     pub(crate) form_field: Option<String>,
     pub(crate) from: Option<Text>,
     pub(crate) redact: Option<Texts>,
+    /// What is stored in place of the bytes received.
+    pub(crate) payload: Option<Text>,
+}
+
+/// How bodies are encrypted.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct DecryptTable {
+    pub(crate) source: Text,
+    pub(crate) cipher: Text,
+    pub(crate) key: Option<Texts>,
+    pub(crate) iv: Text,
+    pub(crate) frame: Option<usize>,
+    pub(crate) envelope: Option<Text>,
 }
 
 /// Where keys are fetched.
@@ -117,6 +132,7 @@ pub(crate) struct HandshakeTable {
     pub(crate) signed: Option<bool>,
     pub(crate) keep: Option<Text>,
     pub(crate) confirm: Option<Text>,
+    pub(crate) call: Option<Spanned<bool>>,
     pub(crate) hosts: Option<Texts>,
     pub(crate) status: Option<Spanned<u16>>,
     pub(crate) content_type: Option<String>,

@@ -5,11 +5,14 @@
 
 mod adapter;
 mod chain;
+mod check_signature;
 mod choices;
 mod compile;
 mod compile_keys;
 mod compile_selectors;
 mod compile_signature;
+mod confirm;
+mod decrypt;
 mod der;
 mod digest;
 mod expr;
@@ -26,6 +29,7 @@ mod pattern;
 mod pins;
 mod private_key;
 mod provider;
+mod provider_keys;
 mod public_key;
 mod refresh;
 mod registry;
@@ -34,6 +38,7 @@ mod secrets;
 mod template;
 
 pub use adapter::{Adapter, AdapterError};
+pub use confirm::Called;
 pub use manifest::Sender;
 pub use normalize::Normalize;
 pub use provider::{Provider, ProviderError, ProviderSpec};
@@ -41,6 +46,7 @@ pub use refresh::{FetchError, Refresher, fetch};
 pub use registry::{Registry, RegistryError};
 
 pub(crate) use chain::is_trusted;
+pub(crate) use decrypt::ENCRYPTED;
 pub(crate) use digest::{Digester, Tag, hash};
 pub(crate) use expr::{Doc, Expr, Function};
 pub(crate) use fetched::{Fetched, KeySource};

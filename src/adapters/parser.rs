@@ -21,6 +21,8 @@ pub(crate) struct Allowed<'a> {
     pub(crate) claims: bool,
     /// `jose:`.
     pub(crate) jose: bool,
+    /// `decrypted`.
+    pub(crate) decrypted: bool,
     /// `secret_id`.
     pub(crate) secret_id: bool,
     /// `header:Name-*`.
@@ -32,6 +34,8 @@ pub(crate) struct Allowed<'a> {
 pub(crate) struct Parser {
     pub(crate) documents: Documents,
 }
+
+const DECRYPTED: &str = "it is only for what is read after verification, where there is `[decrypt]`";
 
 const FUNCTIONS: [(&str, Function); 15] = [
     ("lower", Function::Lower),
@@ -72,7 +76,19 @@ impl Parser {
     fn call(&mut self, name: &str, rest: &str, allowed: Allowed<'_>) -> Result<Expr, String> {
         match name {
             "at" => return self.at(rest, allowed),
-            "join" => return self.join(rest, allowed),
+            "join" => return self.list(name, rest, allowed).map(Expr::Join),
+            "first" => return self.list(name, rest, allowed).map(Expr::First),
+            "sorted" => return self.list(name, rest, allowed).map(Expr::Sorted),
+            "xml" => return self.xml(rest, allowed),
+            "decrypt" if allowed.decrypted => {
+                let inner = rest.strip_suffix(')').ok_or("expected `decrypt(expression)`")?;
+                return Ok(Expr::Decrypt(Box::new(self.expr(inner, allowed)?)));
+            }
+            "decrypt" => return Err(DECRYPTED.into()),
+            "header_values" => {
+                let inner = rest.strip_suffix(')').ok_or("expected `header_values(expression)`")?;
+                return Ok(Expr::HeaderValues(Box::new(self.expr(inner, allowed)?)));
+            }
             "header_lines" => {
                 let inner = rest.strip_suffix(')').ok_or("expected `header_lines(expression)`")?;
                 return Ok(Expr::HeaderLines(Box::new(self.expr(inner, allowed)?)));
@@ -82,7 +98,7 @@ impl Parser {
         let Some((_, function)) = FUNCTIONS.iter().find(|(known, _)| *known == name) else {
             let known = FUNCTIONS.map(|(known, _)| known).join(", ");
             return Err(format!(
-                "`{name}` is no function; one of {known}, at, join, header_lines"
+                "`{name}` is no function; one of {known}, at, join, first, sorted, xml, decrypt, header_lines, header_values"
             ));
         };
         if matches!(function, Function::HmacSha1 | Function::HmacSha256) && !allowed.hmac {
@@ -106,10 +122,21 @@ impl Parser {
         Ok(Expr::At(Box::new(wanted), Box::new(self.expr(inner, allowed)?)))
     }
 
-    /// `join(x, y, z)`; commas inside of brackets belong to what is in them.
-    fn join(&mut self, rest: &str, allowed: Allowed<'_>) -> Result<Expr, String> {
+    /// `xml(x)`, or `xml(name name, x)` with the names that are always lists.
+    fn xml(&mut self, rest: &str, allowed: Allowed<'_>) -> Result<Expr, String> {
+        let inner = rest.strip_suffix(')').ok_or("expected `xml(expression)`")?;
+        let (lists, inner) = match inner.split_once(',') {
+            Some((names, inner)) if !names.contains('(') => (names, inner),
+            _ => ("", inner),
+        };
+        let lists = lists.split_whitespace().map(str::to_owned).collect();
+        Ok(Expr::Xml(lists, Box::new(self.expr(inner, allowed)?)))
+    }
+
+    /// `name(x, y, z)`; commas inside of brackets belong to what is in them.
+    fn list(&mut self, name: &str, rest: &str, allowed: Allowed<'_>) -> Result<Vec<Expr>, String> {
         let Some(inner) = rest.strip_suffix(')') else {
-            return Err("expected `join(expression, expression)`".into());
+            return Err(format!("expected `{name}(expression, expression)`"));
         };
         let mut depth = 0_usize;
         let parts = inner.split(|c: char| {
@@ -120,8 +147,7 @@ impl Parser {
             };
             c == ',' && depth == 0
         });
-        let parts: Result<Vec<_>, _> = parts.map(|part| self.expr(part, allowed)).collect();
-        parts.map(Expr::Join)
+        parts.map(|part| self.expr(part, allowed)).collect()
     }
 
     fn source(&mut self, source: &str, rest: &str, allowed: Allowed<'_>) -> Result<Expr, String> {
@@ -142,6 +168,9 @@ impl Parser {
             "headers" if is_header_name(rest) => Ok(Expr::Headers(rest.to_owned())),
             "query" => named(rest, Expr::Query),
             "form" if rest == "sorted" => Ok(Expr::FormSorted),
+            "form" if rest.starts_with("pairs:") => Ok(Expr::FormPairs(
+                rest[6..].split(',').map(|name| name.trim().to_owned()).collect(),
+            )),
             "form" if rest.starts_with("php:") => named(&rest[4..], Expr::FormPhp),
             "form" => match rest.split_once(":/") {
                 Some((field, pointer)) if !field.is_empty() => {
@@ -245,6 +274,8 @@ fn word(text: &str, allowed: Allowed<'_>) -> Result<Expr, String> {
         "method" => Expr::Method,
         "qsh" => Expr::Qsh,
         "plivo_url" => Expr::PlivoUrl,
+        "decrypted" if allowed.decrypted => Expr::Decrypted,
+        "decrypted" => return Err(DECRYPTED.into()),
         "secret_id" if allowed.secret_id => Expr::SecretId,
         "item" if allowed.item => Expr::Item,
         "request_id" if allowed.request_id => Expr::RequestId,

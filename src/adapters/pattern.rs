@@ -11,6 +11,8 @@ pub(crate) struct Pattern(pub(crate) Vec<Piece>);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Piece {
     Literal(String),
+    /// The name of an authentication scheme, in any case.
+    Word(String),
     Name(String),
 }
 
@@ -58,6 +60,19 @@ impl Pattern {
         Ok(Self(pieces))
     }
 
+    /// For `Authorization: Bearer …`: the scheme's name is in any case (RFC 9110, 11.1).
+    pub(crate) fn with_scheme_name(mut self) -> Self {
+        if let Some(first @ Piece::Literal(_)) = self.0.first_mut()
+            && let Piece::Literal(text) = &*first
+            && let Some(name) = text.strip_suffix(' ')
+            && !name.is_empty()
+            && name.bytes().all(|byte| byte.is_ascii_alphabetic())
+        {
+            *first = Piece::Word(text.clone());
+        }
+        self
+    }
+
     /// Matches the whole of `text`; calls `capture` with each name and where its value lies. A value is never empty,
     /// and ends where the text after it first occurs.
     pub(crate) fn matches<'p>(&'p self, text: &[u8], mut capture: impl FnMut(&'p str, Range<usize>)) -> bool {
@@ -70,6 +85,13 @@ impl Pattern {
                         return false;
                     }
                     at += literal.len();
+                }
+                Piece::Word(word) => {
+                    let begins = text.get(at..at + word.len());
+                    if !begins.is_some_and(|begins| begins.eq_ignore_ascii_case(word.as_bytes())) {
+                        return false;
+                    }
+                    at += word.len();
                 }
                 Piece::Name(name) => {
                     let end = match pieces.peek() {
@@ -91,7 +113,7 @@ impl Pattern {
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         self.0.iter().filter_map(|piece| match piece {
             Piece::Name(name) => Some(name.as_str()),
-            Piece::Literal(_) => None,
+            Piece::Literal(_) | Piece::Word(_) => None,
         })
     }
 
@@ -100,7 +122,7 @@ impl Pattern {
         self.0
             .iter()
             .map(|piece| match piece {
-                Piece::Literal(text) => text.clone(),
+                Piece::Literal(text) | Piece::Word(text) => text.clone(),
                 Piece::Name(name) => value(name),
             })
             .collect()
@@ -133,6 +155,25 @@ mod tests {
         assert_eq!(captures("{a}.{b}", "1.2.3").unwrap()[1].1, "2.3");
         assert_eq!(captures("({a})", "(1"), None);
         assert_eq!(captures("({a})", "(1)2"), None);
+    }
+
+    #[test]
+    fn the_name_of_a_scheme_has_no_case() {
+        let pattern = |text: &str| Pattern::parse(text).unwrap().with_scheme_name();
+        for (text, value, fits) in [
+            ("Bearer {a}", "bearer x", true),
+            ("Bearer {a}", "BEARER x", true),
+            ("Bearer {a}", "Bearerx", false),
+            ("Bearer {a}", "Bea", false),
+            ("v1= {a}", "V1= x", false),
+            ("sha={a}", "SHA=x", false),
+        ] {
+            assert_eq!(
+                pattern(text).matches(value.as_bytes(), |_, _| ()),
+                fits,
+                "{text} {value}"
+            );
+        }
     }
 
     #[test]

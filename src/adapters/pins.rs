@@ -1,7 +1,7 @@
 //! Which URLs may be fetched or called, where a request names them.
 
-/// Longest URL of a key.
-const LONGEST: usize = 512;
+/// Longest URL.
+const LONGEST: usize = 2048;
 
 /// Whether a URL is one of these hosts. A pattern is a host, in which `*` stands for one label, and maybe the beginning
 /// of a path: `sns.*.amazonaws.com/SimpleNotificationService-`. Only https, no port, no user, no fragment, no path that

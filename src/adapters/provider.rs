@@ -3,20 +3,22 @@
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use jiff::Timestamp;
-use secrecy::{ExposeSecret as _, SecretString};
+use secrecy::SecretString;
 
 use super::{
     adapter::Adapter,
     compile_signature::tolerance,
+    confirm::Calls,
+    decrypt::CipherKey,
     digest::Digester,
     expr::Expr,
     fetched::KeyCache,
-    keys::{self, Key},
+    keys::Key,
     lint,
     normalize::Normalize,
-    public_key::pem,
+    provider_keys::{answer_macs, ciphers, make_keys, roots},
     registry::Registry,
-    rules::{Hash, KeyStep, Rules, Scheme},
+    rules::Rules,
 };
 use crate::domain::{AdapterName, Answer, Rate};
 
@@ -41,6 +43,8 @@ pub struct ProviderSpec {
     pub accept: Option<Vec<String>>,
     /// `none` switches verification off.
     pub verify: Option<String>,
+    /// Whether to call the URLs that confirm subscriptions; the adapter's choice when absent.
+    pub confirm: Option<bool>,
     /// Values for `config:name`.
     pub options: BTreeMap<String, String>,
     /// Fields that override those of the adapter's signatures and event.
@@ -68,9 +72,12 @@ pub struct Provider {
     pub(crate) keys: Vec<Vec<Key>>,
     pub(crate) secrets: Vec<SecretString>,
     pub(crate) options: BTreeMap<String, String>,
+    /// By secret, where bodies are encrypted.
+    pub(crate) ciphers: Vec<CipherKey>,
     normalize: Option<Arc<Normalize>>,
     /// The keys of `[keys]` that are at hand.
     pub(crate) fetched: Arc<KeyCache>,
+    pub(super) calls: Arc<Calls>,
     /// What a fetched certificate must lead to, as DER; none: the public roots.
     pub(crate) roots: Vec<Vec<u8>>,
     /// For `hmac_sha1(…)` and `hmac_sha256(…)` in answers of handshakes: keyed with the newest secret.
@@ -136,6 +143,7 @@ impl Provider {
             }
         }
         let keys = make_keys(&spec, &rules, &counts)?;
+        let ciphers = ciphers(&spec, &rules)?;
         let warnings = lint::provider(&spec, adapter, &rules);
         let roots = roots(&spec, &rules);
         Ok(Self {
@@ -151,7 +159,9 @@ impl Provider {
             answer_macs: answer_macs(&rules, &spec.secrets),
             rules,
             keys,
+            ciphers,
             fetched: Arc::default(),
+            calls: Arc::default(),
             roots,
             secrets: spec.secrets,
             options: spec.options,
@@ -199,10 +209,11 @@ impl Provider {
         self.rules.signatures.iter().any(|rule| rule.fetched)
     }
 
-    /// Takes over the fetched keys of the provider that this one replaces.
+    /// Takes over the fetched keys, and the calls that wait, of the provider that this one replaces.
     #[must_use]
     pub fn with_keys_of(mut self, other: &Self) -> Self {
         self.fetched = Arc::clone(&other.fetched);
+        self.calls = Arc::clone(&other.calls);
         self
     }
 
@@ -258,6 +269,21 @@ fn rules(spec: &ProviderSpec, adapter: &Adapter) -> Result<Rules, ProviderError>
     let mut rules = adapter
         .with_overrides(&spec.signature, &spec.event)
         .map_err(|problem| setting(spec, "signature, event", problem))?;
+    if let Some(call) = spec.confirm {
+        let mut any = false;
+        for handshake in rules
+            .handshakes
+            .iter_mut()
+            .filter(|handshake| handshake.confirm.is_some())
+        {
+            any = true;
+            handshake.call = call && handshake.signed;
+        }
+        if call && !any {
+            let problem = "the adapter knows no URL that confirms a subscription".to_owned();
+            return Err(setting(spec, "confirm", problem));
+        }
+    }
     match spec.verify.as_deref() {
         None => {}
         Some("none") => rules.verify = false,
@@ -301,93 +327,6 @@ fn set_tolerance(rules: &mut Rules, tolerance: Option<i64>) -> bool {
         }
     }
     any
-}
-
-/// Makes the keys. A secret must suit at least one rule that counts: an adapter may hold rules of different kinds of
-/// secret, such as a token and a signing key.
-fn make_keys(spec: &ProviderSpec, rules: &Rules, counts: &[bool]) -> Result<Vec<Vec<Key>>, ProviderError> {
-    let mut keys: Vec<Vec<Key>> = vec![Vec::new(); rules.signatures.len()];
-    let mut fetched = false;
-    for ((rule, keys), counts) in rules.signatures.iter().zip(&mut keys).zip(counts) {
-        if rule.fetched && *counts {
-            keys.push(Key::fetched());
-            fetched = true;
-        }
-    }
-    // One that hands its secret over in a handshake must be able to reach us before it is known. Nothing else of it
-    // is taken until then.
-    let comes = rules.handshakes.iter().any(|handshake| handshake.keep.is_some());
-    if rules.verify && spec.secrets.is_empty() && !fetched && !comes {
-        return Err(ProviderError::NoSecret {
-            provider: spec.name.clone(),
-        });
-    }
-    for (index, secret) in spec.secrets.iter().enumerate() {
-        let wrong = |problem: String| ProviderError::Secret {
-            provider: spec.name.clone(),
-            number: index + 1,
-            problem,
-        };
-        if secret.expose_secret().trim().is_empty() {
-            return Err(wrong("is empty".into()));
-        }
-        let mut problem = None;
-        let mut suits = !rules.verify || is_root(rules, secret);
-        for (rule, keys) in rules
-            .signatures
-            .iter()
-            .zip(&mut keys)
-            .zip(counts)
-            .filter_map(|(pair, counts)| counts.then_some(pair))
-            .filter(|(rule, _)| !rule.fetched)
-        {
-            match keys::key(rule, index, secret) {
-                Ok(key) => {
-                    keys.push(key);
-                    suits = true;
-                }
-                Err(why) => problem = Some(why),
-            }
-        }
-        if !suits {
-            let why = problem.unwrap_or_else(|| "the sender's keys are fetched, so there is none to give".into());
-            return Err(wrong(format!("cannot be used: {why}")));
-        }
-    }
-    Ok(keys)
-}
-
-/// Whether a secret is a certificate that fetched ones must lead to.
-fn is_root(rules: &Rules, secret: &SecretString) -> bool {
-    let chained = rules
-        .key_source
-        .as_ref()
-        .is_some_and(|source| !source.subjects.is_empty());
-    chained && !certificates(secret).is_empty()
-}
-
-fn roots(spec: &ProviderSpec, rules: &Rules) -> Vec<Vec<u8>> {
-    let secrets = spec.secrets.iter().filter(|secret| is_root(rules, secret));
-    secrets.flat_map(certificates).collect()
-}
-
-fn certificates(secret: &SecretString) -> Vec<Vec<u8>> {
-    let blocks = pem(secret.expose_secret()).into_iter();
-    blocks
-        .filter(|(label, _)| *label == "CERTIFICATE")
-        .map(|(_, der)| der)
-        .collect()
-}
-
-fn answer_macs(rules: &Rules, secrets: &[SecretString]) -> Option<[Digester; 2]> {
-    let secret = secrets.first()?.expose_secret();
-    let kind = rules
-        .signatures
-        .iter()
-        .find(|rule| matches!(rule.scheme, Scheme::Hmac(_)))
-        .map_or(&[KeyStep::Raw][..], |rule| &rule.key);
-    let key = keys::decode(kind, secret).ok()?;
-    Some([Hash::Sha1, Hash::Sha256].map(|hash| Digester::keyed(hash, &key)))
 }
 
 fn setting(spec: &ProviderSpec, key: &str, problem: String) -> ProviderError {

@@ -36,6 +36,21 @@ pub enum FetchError {
     NoKey { url: String, problem: String },
 }
 
+impl FetchError {
+    /// What went wrong, without the URL.
+    #[must_use]
+    pub fn reason(&self) -> String {
+        match self {
+            Self::Http { source, .. } if source.is_timeout() => "no answer in time".into(),
+            Self::Http { source, .. } if source.is_connect() => "no connection".into(),
+            Self::Http { .. } => "the request failed".into(),
+            Self::TooLong { .. } => "the answer is too long".into(),
+            Self::Status { status, .. } => format!("answered with {status}"),
+            Self::NoKey { problem, .. } => problem.clone(),
+        }
+    }
+}
+
 /// Keeps the fetched keys of providers fresh.
 #[derive(Debug, Default)]
 pub struct Refresher {

@@ -3,6 +3,7 @@
 use jiff::tz::Offset;
 
 use super::{
+    decrypt::Decrypt,
     expr::{Documents, Expr},
     fetched::KeySource,
     jwt::JwtAlgorithm,
@@ -21,9 +22,13 @@ pub(crate) struct Rules {
     pub(crate) bind: Vec<Condition>,
     /// Where keys are fetched, for rules with `key = "fetched"`.
     pub(crate) key_source: Option<KeySource>,
+    /// How bodies are encrypted.
+    pub(crate) decrypt: Option<Decrypt>,
     pub(crate) event: Selectors,
     /// What carries the JSON that `body:/…` reads, where it is not the body itself.
     pub(crate) body_from: Option<Expr>,
+    /// What is stored in place of the bytes received.
+    pub(crate) payload: Option<Expr>,
     /// Places whose values are not stored.
     pub(crate) redact: Vec<usize>,
     pub(crate) batch: Option<Batch>,
@@ -174,6 +179,8 @@ pub(crate) struct Handshake {
     pub(crate) keep: Option<Template>,
     /// The URL that is to be called, and the hosts it may have.
     pub(crate) confirm: Option<(Template, Vec<String>)>,
+    /// Whether we call it, unless the provider says otherwise.
+    pub(crate) call: bool,
 }
 
 impl Signature {

@@ -1,11 +1,30 @@
-//! What may be asked of a provider's secrets, which never leave it.
+//! What may be asked of a provider's secrets, which never leave it, and the calls that confirm its subscriptions.
 
+use std::future::Future;
+
+use jiff::Timestamp;
 use secrecy::{ExposeSecret as _, SecretString};
 use subtle::{Choice, ConstantTimeEq as _};
 
-use super::provider::Provider;
+use super::{confirm::Called, provider::Provider, refresh::FetchError};
 
 impl Provider {
+    /// Notes a URL that confirms a subscription, to be called by [`Self::make_calls`]. False where too many wait.
+    #[must_use]
+    pub fn want_call(&self, url: &str, now: Timestamp) -> bool {
+        self.calls.want(url, now)
+    }
+
+    /// Calls the URLs that are due, with [`super::fetch`] or another function. To be called every few seconds; mostly there is
+    /// nothing to do.
+    pub async fn make_calls<F, Fut>(&self, now: Timestamp, call: F) -> Vec<Called>
+    where
+        F: Fn(String) -> Fut,
+        Fut: Future<Output = Result<Vec<u8>, FetchError>>,
+    {
+        self.calls.turn(now, call).await
+    }
+
     /// Whether its secret is to come in a handshake: the adapter keeps one, and none is known.
     #[must_use]
     pub fn awaits_secret(&self) -> bool {

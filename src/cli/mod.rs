@@ -1,6 +1,7 @@
 //! The command line: one file a subcommand. Results go to standard output, everything else to standard error. Exit codes:
 //! 0 success, 1 failure, 2 wrong usage.
 
+mod bench;
 mod check;
 mod context;
 mod demo;
@@ -10,6 +11,7 @@ mod migrate;
 mod output;
 mod providers;
 mod purge;
+mod sealed;
 mod secrets;
 mod sender;
 mod serve;
@@ -74,6 +76,8 @@ enum Command {
     Stats,
     /// Remove what is older than `[retention]` says
     Purge(purge::Purge),
+    /// Measure how many webhooks a second this machine stores durably
+    Bench(bench::Bench),
 }
 
 /// Runs the command line of this process.
@@ -106,10 +110,11 @@ async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Migrate => migrate::run(&context).await,
         Command::Providers(command) => command.run(&context).await,
         Command::Trigger(command) => command.run(&context).await,
-        Command::Verify(command) => command.run(&context),
+        Command::Verify(command) => command.run(&context).await,
         Command::Events(command) => command.run(&context).await,
         Command::Stats => stats::run(&context).await,
         Command::Purge(command) => command.run(&context).await,
+        Command::Bench(command) => command.run(&context).await,
     }
 }
 

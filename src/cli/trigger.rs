@@ -10,6 +10,7 @@ use serde_json::json;
 use super::{
     context::Context,
     output::code,
+    sealed::unseal,
     sender::{Reply, Sender, sample, sign},
 };
 use crate::{
@@ -52,7 +53,8 @@ enum Fault {
 impl Trigger {
     pub(super) async fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
         let config = context.config_with_secrets()?;
-        let plan = app::plan(&config, context.global.adapters.as_deref())?;
+        let mut plan = app::plan(&config, context.global.adapters.as_deref())?;
+        unseal(context, &config, &mut plan, &self.provider).await;
         let provider = self.provider(context, &config, &plan)?;
         let Some(adapter) = plan.registry.get(&provider.adapter) else {
             bail!("there is no adapter {}", provider.adapter);

@@ -14,6 +14,7 @@ use jiff::Timestamp;
 use super::{
     context::Context,
     output::{code, complain},
+    sealed::unseal,
 };
 use crate::{
     app,
@@ -37,10 +38,10 @@ pub(super) struct Verify {
 }
 
 impl Verify {
-    pub(super) fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
+    pub(super) async fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
         match (&self.vectors, &self.provider, &self.request) {
             (Some(file), _, _) => vectors(context, file),
-            (None, Some(provider), Some(file)) => explain(context, provider, file, self.at),
+            (None, Some(provider), Some(file)) => explain(context, provider, file, self.at).await,
             _ => bail!("name a provider and --request FILE, or --vectors FILE"),
         }
     }
@@ -68,10 +69,11 @@ fn vectors(context: &Context, file: &Path) -> anyhow::Result<ExitCode> {
 }
 
 /// The steps that a server takes with this request, for people; the exit code says whether it verifies.
-fn explain(context: &Context, name: &str, file: &Path, at: Option<Timestamp>) -> anyhow::Result<ExitCode> {
+async fn explain(context: &Context, name: &str, file: &Path, at: Option<Timestamp>) -> anyhow::Result<ExitCode> {
     let out = context.out;
     let config = context.config_with_secrets()?;
-    let plan = app::plan(&config, context.global.adapters.as_deref())?;
+    let mut plan = app::plan(&config, context.global.adapters.as_deref())?;
+    unseal(context, &config, &mut plan, name).await;
     let Some(provider) = plan.providers.iter().find(|provider| &*provider.name == name) else {
         let names: Vec<&str> = plan.providers.iter().map(|provider| &*provider.name).collect();
         bail!("no provider is called {name}; registered are: {}", names.join(", "));

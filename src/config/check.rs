@@ -219,6 +219,7 @@ impl Pass<'_> {
                 max_body,
                 on_conflict,
                 accept: table.accept,
+                confirm: table.confirm,
                 verify: table.verify,
                 options: table.options,
                 signature: table.signature,

@@ -205,6 +205,8 @@ pub(super) struct ProviderTable {
     pub(super) revive: Option<bool>,
     /// Names of the adapter's signature rules that count. Default: all.
     pub(super) accept: Option<Vec<String>>,
+    /// Whether to call URLs that confirm subscriptions. Default: as the adapter says.
+    pub(super) confirm: Option<bool>,
     /// `none` switches verification off.
     pub(super) verify: Option<String>,
     /// Values that the adapter asks for as `config:name`.

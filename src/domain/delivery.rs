@@ -67,6 +67,10 @@ pub struct Claim {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
     Done,
+    /// The handler's filter does not want the event: the delivery goes without an effect.
+    Filtered {
+        detail: String,
+    },
     /// Try again after this long.
     Retry {
         after: Duration,
@@ -74,6 +78,18 @@ pub enum Outcome {
     },
     /// Out of attempts, or told to give up.
     Dead {
+        error: String,
+    },
+    /// Sent, but no answer came: the effect may have happened. Tried again after this long, or held for a person as a
+    /// dead delivery when there is none.
+    Unknown {
+        after: Option<Duration>,
+        error: String,
+    },
+    /// Nothing was tried, because the target is known to be away: due again after this long. The attempt does not count
+    /// and leaves no history.
+    Postponed {
+        after: Duration,
         error: String,
     },
     /// Given back untouched, at shutdown: the attempt does not count and leaves no history.
@@ -122,9 +138,22 @@ pub enum AttemptOutcome {
     Dead,
     /// The lease ended without a word: the worker crashed or stalled.
     Lost,
+    /// Sent, but no answer came: the effect may have happened.
+    Unknown,
+    /// The handler's filter did not want the event.
+    Filtered,
 }
 
 impl AttemptOutcome {
+    pub const ALL: [Self; 6] = [
+        Self::Done,
+        Self::Retry,
+        Self::Dead,
+        Self::Lost,
+        Self::Unknown,
+        Self::Filtered,
+    ];
+
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -132,14 +161,14 @@ impl AttemptOutcome {
             Self::Retry => "retry",
             Self::Dead => "dead",
             Self::Lost => "lost",
+            Self::Unknown => "unknown",
+            Self::Filtered => "filtered",
         }
     }
 
     /// Reads what the database holds.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
-        [Self::Done, Self::Retry, Self::Dead, Self::Lost]
-            .into_iter()
-            .find(|outcome| outcome.as_str() == text)
+        Self::ALL.into_iter().find(|outcome| outcome.as_str() == text)
     }
 }

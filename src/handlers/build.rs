@@ -10,8 +10,13 @@ use std::{
 use secrecy::SecretString;
 
 use super::{
-    Action, FormFields, HandlerSpec, Kind, LogHandler, Normalizers, Route, exec::Exec, http::Http, params::Params,
-    router::Router, sql,
+    Action, FormFields, HandlerSpec, Kind, LogHandler, Normalizers, OnUnknown, OnUnknownSpec, Route, Shape,
+    breaker::Breakers,
+    exec::Exec,
+    http::{Http, Target},
+    params::Params,
+    router::Router,
+    sql,
 };
 use crate::domain::RetryPolicy;
 
@@ -46,6 +51,7 @@ pub fn build(specs: &[HandlerSpec], context: &Context<'_>) -> Result<Vec<Route>,
     let mut names = HashSet::new();
     // Patterns are compiled again by whoever routes; here they are only checked.
     Router::new(specs)?;
+    let mut breakers = Breakers::default();
     specs
         .iter()
         .map(|spec| {
@@ -56,16 +62,17 @@ pub fn build(specs: &[HandlerSpec], context: &Context<'_>) -> Result<Vec<Route>,
             if !names.insert(spec.name.as_str()) {
                 return Err(problem("`name` is used twice; each handler needs its own".into()));
             }
-            route(spec, context).map_err(problem)
+            route(spec, context, &mut breakers).map_err(problem)
         })
         .collect()
 }
 
-fn route(spec: &HandlerSpec, context: &Context<'_>) -> Result<Route, String> {
+fn route(spec: &HandlerSpec, context: &Context<'_>, breakers: &mut Breakers) -> Result<Route, String> {
     check(spec)?;
+    let on_unknown = on_unknown(spec)?;
     Ok(Route {
         name: spec.name.as_str().into(),
-        action: action(spec, context)?,
+        action: action(spec, context, on_unknown, breakers)?,
         retry: RetryPolicy {
             attempts: spec.retry.attempts,
             base: spec.retry.base,
@@ -74,26 +81,70 @@ fn route(spec: &HandlerSpec, context: &Context<'_>) -> Result<Route, String> {
         concurrency: spec.concurrency,
         rate_limit: spec.rate_limit,
         timeout: spec.timeout,
+        shape: Shape::new(spec, &context.form_fields, &context.normalizers)?,
+        on_unknown,
     })
 }
 
-fn action(spec: &HandlerSpec, context: &Context<'_>) -> Result<Action, String> {
-    let resolve = |key: &str, reference: &str| (context.resolve)(reference).map_err(|e| format!("`{key}`: {e}"));
+fn on_unknown(spec: &HandlerSpec) -> Result<OnUnknown, String> {
+    match (spec.on_unknown, &spec.probe) {
+        (None, None) => Ok(OnUnknown::Retry),
+        (None, Some(_)) => Ok(OnUnknown::Probe),
+        (Some(_), Some(_)) => Err("`on_unknown` is for handlers without `probe`, which decides instead".into()),
+        (Some(_), None) if matches!(spec.kind, Kind::Sql | Kind::Log) => {
+            Err(format!("`on_unknown` has no use for kind = \"{}\"", name(spec.kind)))
+        }
+        (Some(OnUnknownSpec::Retry), None) => Ok(OnUnknown::Retry),
+        (Some(OnUnknownSpec::Hold), None) => Ok(OnUnknown::Hold),
+    }
+}
+
+fn http(
+    spec: &HandlerSpec,
+    context: &Context<'_>,
+    on_unknown: OnUnknown,
+    breakers: &mut Breakers,
+) -> Result<Action, String> {
+    let url = spec
+        .url
+        .as_deref()
+        .ok_or("`url` is required: where to send, https://…")?;
+    let secret = spec
+        .secret
+        .as_deref()
+        .map(|s| resolve(context, "secret", s))
+        .transpose()?;
+    let trusted = spec.ca_file.as_deref().map(|file| {
+        let path = context.base.join(file);
+        std::fs::read(&path).map_err(|e| format!("`ca_file`: {} cannot be read: {e}", path.display()))
+    });
+    let target = Target {
+        url,
+        secret: secret.as_ref(),
+        timeout: spec.timeout,
+        concurrency: spec.concurrency,
+        allow_private: spec.allow_private.as_ref(),
+        trusted: trusted.transpose()?,
+        probe: spec.probe.as_deref(),
+        breaker: spec.breaker.unwrap_or_default(),
+        reuse: on_unknown != OnUnknown::Hold,
+    };
+    Ok(Action::Outside(Arc::new(Http::new(target, breakers)?)))
+}
+
+fn resolve(context: &Context<'_>, key: &str, reference: &str) -> Result<SecretString, String> {
+    (context.resolve)(reference).map_err(|e| format!("`{key}`: {e}"))
+}
+
+fn action(
+    spec: &HandlerSpec,
+    context: &Context<'_>,
+    on_unknown: OnUnknown,
+    breakers: &mut Breakers,
+) -> Result<Action, String> {
     Ok(match spec.kind {
         Kind::Log => Action::Outside(Arc::new(LogHandler::stdout())),
-        Kind::Http => {
-            let url = spec
-                .url
-                .as_deref()
-                .ok_or("`url` is required: where to send, https://…")?;
-            let secret = spec.secret.as_deref().map(|s| resolve("secret", s)).transpose()?;
-            Action::Outside(Arc::new(Http::new(
-                url,
-                secret.as_ref(),
-                spec.timeout,
-                spec.concurrency,
-            )?))
-        }
+        Kind::Http => http(spec, context, on_unknown, breakers)?,
         Kind::Exec => {
             if spec.command.first().is_none_or(String::is_empty) {
                 return Err("`command` is required: a list of the program and its arguments".into());
@@ -113,7 +164,7 @@ fn action(spec: &HandlerSpec, context: &Context<'_>) -> Result<Action, String> {
             match spec.database.as_deref() {
                 None => Action::InStore(sql::in_store(statement, params)),
                 Some(reference) => {
-                    let url = resolve("database", reference)?;
+                    let url = resolve(context, "database", reference)?;
                     Action::Outside(sql::elsewhere(&url, statement, params, spec.concurrency)?)
                 }
             }
@@ -139,9 +190,22 @@ fn check(spec: &HandlerSpec) -> Result<(), String> {
     if spec.ordering_dead.is_some() && spec.ordered().is_none() {
         return Err("`ordering_dead` belongs to ordering = \"key\"".into());
     }
+    if spec.format.is_some() && matches!(spec.kind, Kind::Sql | Kind::Exec | Kind::Log) {
+        return Err(format!(
+            "`format` is for kinds that send the payload somewhere, and this is kind = \"{}\"",
+            name(spec.kind)
+        ));
+    }
+    if spec.breaker.is_some_and(|breaker| breaker.pause.is_zero()) {
+        return Err("`breaker.pause` must be longer than zero, such as 10s".into());
+    }
     let set = [
         ("url", Kind::Http, spec.url.is_some()),
         ("secret", Kind::Http, spec.secret.is_some()),
+        ("allow_private", Kind::Http, spec.allow_private.is_some()),
+        ("ca_file", Kind::Http, spec.ca_file.is_some()),
+        ("probe", Kind::Http, spec.probe.is_some()),
+        ("breaker", Kind::Http, spec.breaker.is_some()),
         ("statement", Kind::Sql, spec.statement.is_some()),
         ("params", Kind::Sql, !spec.params.is_empty()),
         ("database", Kind::Sql, spec.database.is_some()),
@@ -205,6 +269,42 @@ mod tests {
             (
                 "kind = \"http\"\nurl = \"http://x\"\nsecret = \"whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA\"",
                 "1 fine",
+            ),
+            (
+                "kind = \"http\"\nurl = \"http://x\"\nca_file = \"nope.pem\"",
+                "`ca_file`: /nope.pem cannot be read",
+            ),
+            (
+                "kind = \"http\"\nurl = \"http://x\"\nprobe = \"http://x/\"",
+                "`probe` must hold",
+            ),
+            (
+                "kind = \"http\"\nurl = \"http://x\"\nprobe = \"http://{idempotency_key}/\"",
+                "`probe` must",
+            ),
+            (
+                "kind = \"http\"\nurl = \"http://x\"\nprobe = \"http://x/{idempotency_key}\"",
+                "1 fine",
+            ),
+            (
+                "kind = \"http\"\nurl = \"http://x\"\nprobe = \"http://x/{idempotency_key}\"\non_unknown = \"hold\"",
+                "`on_unknown` is for handlers without `probe`",
+            ),
+            ("kind = \"log\"\non_unknown = \"hold\"", "`on_unknown` has no use"),
+            (
+                "kind = \"http\"\nurl = \"http://x\"\nbreaker = { pause = \"0s\" }",
+                "`breaker.pause`",
+            ),
+            ("kind = \"log\"\nformat = \"json\"", "`format` is for kinds"),
+            ("kind = \"log\"\nwhen = \".a |\"", "`when`: line 1, column 5"),
+            ("kind = \"log\"\ntransform = \"nope\"", "`transform`: line 1, column 1"),
+            (
+                "kind = \"http\"\nurl = \"http://x\"\nallow_private = [\"10.0.0.0/99\"]",
+                "`allow_private`: \"10.0.0.0/99\" is not a network",
+            ),
+            (
+                "kind = \"log\"\nallow_private = true",
+                "`allow_private` belongs to kind = \"http\"",
             ),
             ("kind = \"exec\"", "`command` is required"),
             ("kind = \"exec\"\ncommand = [\"/bin/true\"]", "1 fine"),

@@ -11,19 +11,15 @@ use std::{
     time::Duration,
 };
 
-use base64::{Engine as _, prelude::BASE64_STANDARD};
 use futures_util::future::{BoxFuture, join};
 use rustix::process::{Pid, Signal, kill_process_group};
-use serde::Serialize;
-use serde_json::value::RawValue;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     process::{ChildStderr, ChildStdin, Command},
     time::timeout,
 };
 
-use super::{Failure, Handler, Normalizers, encode, idempotency_key, normalized};
-use crate::{domain::Claim, ingest::Normalized};
+use super::{Failure, Handler, Normalizers, Outgoing, encode, envelope, idempotency_key};
 
 const TRY_AGAIN: i32 = 75;
 const GIVE_UP: i32 = 65;
@@ -72,7 +68,8 @@ impl Exec {
         })
     }
 
-    async fn run(&self, claim: &Claim) -> Result<(), Failure> {
+    async fn run(&self, outgoing: &Outgoing<'_>) -> Result<(), Failure> {
+        let claim = outgoing.claim;
         let event = &claim.event;
         // As in HTTP headers, and for the same reason: a variable cannot hold every id.
         let mut child = Command::new(&self.program)
@@ -96,11 +93,13 @@ impl Exec {
             .kill_on_drop(true)
             .spawn()
             .map_err(|e| Failure::Retry(format!("cannot start {}: {e}", self.program.display())))?;
+        // From here on it may have its effect, and if it is killed nobody knows.
+        outgoing.mark_sent();
         let mut group = Group(child.id());
         let (stdin, stderr) = (child.stdin.take(), child.stderr.take());
         let tail = Mutex::default();
         let mut talk = Box::pin(join(
-            feed(stdin, input(claim, &self.normalizers)?),
+            feed(stdin, input(outgoing, &self.normalizers)?),
             listen(stderr, &tail),
         ));
         let status = tokio::select! {
@@ -120,8 +119,8 @@ impl Exec {
 }
 
 impl Handler for Exec {
-    fn handle<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<(), Failure>> {
-        Box::pin(self.run(claim))
+    fn handle<'a>(&'a self, outgoing: &'a Outgoing<'a>) -> BoxFuture<'a, Result<(), Failure>> {
+        Box::pin(self.run(outgoing))
     }
 }
 
@@ -175,44 +174,9 @@ fn judge(status: ExitStatus, tail: &[u8]) -> Result<(), Failure> {
     }
 }
 
-/// What the program reads.
-#[derive(Serialize)]
-struct Input<'a> {
-    id: i64,
-    provider: &'a str,
-    provider_event_id: &'a str,
-    event_type: Option<&'a str>,
-    content_type: Option<&'a str>,
-    occurred_at: Option<jiff::Timestamp>,
-    created_at: jiff::Timestamp,
-    headers: Option<&'a RawValue>,
-    attempt: u32,
-    idempotency_key: String,
-    /// The exact text received where it is JSON, so that numbers keep their digits; else null.
-    payload: Option<&'a RawValue>,
-    payload_base64: String,
-    /// What it says in common words, where its adapter knows.
-    normalized: Option<Normalized>,
-}
-
-fn input(claim: &Claim, normalizers: &Normalizers) -> Result<Vec<u8>, Failure> {
-    let event = &claim.event;
-    let mut json = serde_json::to_vec(&Input {
-        id: event.id,
-        provider: &event.provider,
-        provider_event_id: &event.provider_event_id,
-        event_type: event.event_type.as_deref(),
-        content_type: event.content_type.as_deref(),
-        occurred_at: event.occurred_at,
-        created_at: event.created_at,
-        headers: serde_json::from_str(&event.headers).ok(),
-        attempt: claim.attempt,
-        idempotency_key: idempotency_key(claim),
-        payload: serde_json::from_slice(&event.payload).ok(),
-        payload_base64: BASE64_STANDARD.encode(&event.payload),
-        normalized: normalized::read(normalizers, claim),
-    })
-    .map_err(|e| Failure::Retry(format!("the event cannot be written as JSON: {e}")))?;
+fn input(outgoing: &Outgoing<'_>, normalizers: &Normalizers) -> Result<Vec<u8>, Failure> {
+    let mut json = envelope::envelope(outgoing, normalizers, Some(outgoing.claim.attempt))
+        .map_err(|e| Failure::Retry(format!("the event cannot be written as JSON: {e}")))?;
     json.push(b'\n');
     Ok(json)
 }
@@ -231,7 +195,7 @@ mod tests {
     }
 
     async fn outcome(script: &str) -> Result<(), Failure> {
-        sh(script).handle(&claim("evt_1", "{}")).await
+        sh(script).handle(&Outgoing::raw(&claim("evt_1", "{}"))).await
     }
 
     #[tokio::test]
@@ -260,9 +224,12 @@ mod tests {
         .unwrap();
         let read = || std::fs::read_to_string(folder.path().join("out")).unwrap();
 
-        exec.handle(&claim("evt_1", "{\"n\": 123456789012345678901234567890}"))
-            .await
-            .unwrap();
+        exec.handle(&Outgoing::raw(&claim(
+            "evt_1",
+            "{\"n\": 123456789012345678901234567890}",
+        )))
+        .await
+        .unwrap();
         let text = read();
         assert!(
             text.contains("\"payload\":{\"n\": 123456789012345678901234567890}"),
@@ -275,7 +242,9 @@ mod tests {
         assert_eq!(value["attempt"], 2);
         assert!(value.as_object().unwrap().contains_key("normalized") && value["normalized"].is_null());
 
-        exec.handle(&claim("evt_2", &b"\xff\0"[..])).await.unwrap();
+        exec.handle(&Outgoing::raw(&claim("evt_2", &b"\xff\0"[..])))
+            .await
+            .unwrap();
         let value: serde_json::Value = serde_json::from_str(&read()).unwrap();
         assert!(value["payload"].is_null());
         assert_eq!(value["payload_base64"], "/wA=");
@@ -284,15 +253,15 @@ mod tests {
     #[tokio::test]
     async fn the_environment_is_ours_and_holds_no_secret() {
         let check = r#"test "$CERCA_EVENT_ID" = 'a%20b' && test "$CERCA_ATTEMPT" = 2 && test -z "$CERCA_ADMIN_TOKEN""#;
-        assert_eq!(sh(check).handle(&claim("a b", "{}")).await, Ok(()));
+        assert_eq!(sh(check).handle(&Outgoing::raw(&claim("a b", "{}"))).await, Ok(()));
     }
 
     #[tokio::test]
     async fn a_program_that_does_not_read_is_judged_by_its_exit_code() {
         let large = claim("evt_1", vec![b'x'; 4 << 20]);
-        assert_eq!(sh("exit 0").handle(&large).await, Ok(()));
-        assert_eq!(sh("exec <&-; exit 0").handle(&large).await, Ok(()));
-        let failed = sh("head -c 1 >/dev/null; exit 65").handle(&large).await;
+        assert_eq!(sh("exit 0").handle(&Outgoing::raw(&large)).await, Ok(()));
+        assert_eq!(sh("exec <&-; exit 0").handle(&Outgoing::raw(&large)).await, Ok(()));
+        let failed = sh("head -c 1 >/dev/null; exit 65").handle(&Outgoing::raw(&large)).await;
         assert_eq!(failed, Err(Failure::GiveUp("exit status: 65".into())));
     }
 
@@ -322,13 +291,14 @@ mod tests {
         .unwrap();
         let file = folder.path().join("pid");
         let claim = claim("evt_1", "{}");
+        let outgoing = Outgoing::raw(&claim);
         let started = async {
             while !file.exists() {
                 tokio::task::yield_now().await;
             }
         };
         tokio::select! {
-            _ = exec.handle(&claim) => panic!("it should run on"),
+            _ = exec.handle(&outgoing) => panic!("it should run on"),
             () = started => {}
         }
         let pid = std::fs::read_to_string(&file).unwrap();
@@ -343,7 +313,7 @@ mod tests {
     #[tokio::test]
     async fn a_program_that_is_not_there_is_a_retry() {
         let exec = Exec::new(&["./nope".to_owned()], "/".into(), &[], Arc::default()).unwrap();
-        let Err(Failure::Retry(error)) = exec.handle(&claim("evt_1", "{}")).await else {
+        let Err(Failure::Retry(error)) = exec.handle(&Outgoing::raw(&claim("evt_1", "{}"))).await else {
             panic!("a retry was expected")
         };
         assert!(error.starts_with("cannot start /nope: "), "{error}");

@@ -1,31 +1,43 @@
 //! Forwards an event to a URL: the exact bytes, the sender's allowed headers, our idempotency key, and our signature in
 //! the manner of Standard Webhooks (<https://github.com/standard-webhooks/standard-webhooks>, read 2026-11-30).
 //!
-//! 2xx is done, 410 gives up, everything else is tried again, not before the time in `Retry-After`. Redirects are not
-//! followed: a body that was vouched for to one address is not sent to another. Certificates are checked against the
-//! system's roots, or Mozilla's where the system has none. `HTTPS_PROXY` and its kin are honoured.
+//! 2xx is done, 410 gives up, everything else is tried again, not before the time in `Retry-After`. A request that was sent
+//! and not answered has an unknown outcome. Redirects are not followed: a body that was vouched for to one address is not
+//! sent to another. Certificates are checked against the system's roots, or Mozilla's where the system has none.
+//! `HTTPS_PROXY` and its kin are honoured.
 
-use std::{error::Error as _, sync::Once, time::Duration};
+use std::{error::Error as _, sync::Arc, time::Duration};
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use futures_util::future::BoxFuture;
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use jiff::{Timestamp, fmt::rfc2822};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::{
-    Client, Response, StatusCode, Url,
+    Body, Client, Method, RequestBuilder, Response, StatusCode, Url,
     header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER},
 };
 use secrecy::{ExposeSecret as _, SecretString};
 use sha2::Sha256;
 
-use super::{Failure, Handler, encode, idempotency_key};
+use super::{
+    AllowPrivate, BreakerSpec, Failure, Handler, Outgoing, Probed,
+    breaker::{Breaker, Breakers, Pass},
+    encode,
+    guard::Guard,
+    http_client::{Watched, client},
+    idempotency_key,
+};
 use crate::domain::{Claim, StoredEvent};
 
-const CONNECT: Duration = Duration::from_secs(10);
 /// Characters of an answer that go into the history.
 const EXCERPT: usize = 200;
 /// An answer is read up to here so that its connection can be used again; a longer one costs the connection.
 const READ: usize = 64 << 10;
+/// Where a probe's URL gets the key.
+const PLACE: &str = "{idempotency_key}";
+/// What may stand in a segment of a path or a value of a query as it is.
+const IN_URL: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// Headers of the stored event that are never sent: those of one hop, those that we set, and credentials.
 const NEVER: &[&str] = &[
@@ -47,43 +59,77 @@ const NEVER: &[&str] = &[
     "upgrade",
 ];
 
+/// What a handler is made of.
+pub(super) struct Target<'a> {
+    pub(super) url: &'a str,
+    pub(super) secret: Option<&'a SecretString>,
+    pub(super) timeout: Duration,
+    pub(super) concurrency: usize,
+    pub(super) allow_private: Option<&'a AllowPrivate>,
+    /// Certificates in PEM that are trusted too.
+    pub(super) trusted: Option<Vec<u8>>,
+    pub(super) probe: Option<&'a str>,
+    pub(super) breaker: BreakerSpec,
+    /// Whether a connection may be used again. One that the target closes just as it is used leaves an unknown outcome.
+    pub(super) reuse: bool,
+}
+
 pub(super) struct Http {
     client: Client,
     url: Url,
     key: Option<Key>,
+    breaker: Arc<Breaker>,
+    probe: Option<Probe>,
+}
+
+struct Probe {
+    /// A URL with `PLACE` in it.
+    url: String,
+    breaker: Arc<Breaker>,
 }
 
 impl Http {
-    pub(super) fn new(
-        url: &str,
-        secret: Option<&SecretString>,
-        timeout: Duration,
-        concurrency: usize,
-    ) -> Result<Self, String> {
-        let expected = "`url` must be http://… or https://…";
-        let url = Url::parse(url).map_err(|e| format!("{expected}: {e}"))?;
-        if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
-            return Err(expected.into());
-        }
+    pub(super) fn new(target: Target<'_>, breakers: &mut Breakers) -> Result<Self, String> {
+        let url = parse("url", target.url)?;
+        let probe_url = target.probe.map(Probe::check).transpose()?;
+        let hosts = [Some(&url), probe_url.as_ref()];
+        let guard = Guard::new(
+            hosts.into_iter().flatten().filter_map(Url::host_str),
+            target.allow_private,
+        )?;
+        let probe = match (target.probe, probe_url) {
+            (Some(text), Some(url)) => Some(Probe {
+                url: text.into(),
+                breaker: breakers.of(destination(&url), target.breaker)?,
+            }),
+            _ => None,
+        };
         Ok(Self {
-            client: client(timeout, concurrency).map_err(|e| format!("no HTTP client can be made: {}", text_of(&e)))?,
+            key: target.secret.map(Key::new).transpose()?,
+            breaker: breakers.of(destination(&url), target.breaker)?,
+            client: client(&target, guard)?,
             url,
-            key: secret.map(Key::new).transpose()?,
+            probe,
         })
     }
 
-    async fn send(&self, claim: &Claim) -> Result<(), Failure> {
-        let headers = self.headers(claim, Timestamp::now());
-        let answer = self
-            .client
-            .post(self.url.clone())
-            .headers(headers)
-            .body(claim.event.payload.clone())
-            .send()
-            .await
-            .map_err(|e| Failure::Retry(text_of(&e.without_url())))?;
-        let (status, after) = (answer.status(), retry_after(answer.headers(), Timestamp::now()));
-        let body = read(answer).await;
+    async fn send(&self, outgoing: &Outgoing<'_>) -> Result<(), Failure> {
+        let pass = pass(&self.breaker)?;
+        let headers = self.headers(outgoing, Timestamp::now());
+        let sent = outgoing.sent_mark();
+        let body = Body::wrap(Watched::new(outgoing.body.clone(), sent.clone()));
+        let request = self.client.post(self.url.clone()).headers(headers).body(body);
+        let (status, after, body) = match exchange(request, pass).await {
+            Ok(answer) => answer,
+            // An empty body is never asked for, so it does not tell when it was sent.
+            Err(error) if sent.is_set() || (outgoing.body.is_empty() && !error.is_connect()) => {
+                return Err(Failure::Unknown(format!(
+                    "sent, but no answer came: {}; whether it had its effect is unknown",
+                    text_of(&error)
+                )));
+            }
+            Err(error) => return Err(Failure::Retry(text_of(&error))),
+        };
         if status.is_success() {
             return Ok(());
         }
@@ -95,40 +141,136 @@ impl Http {
         })
     }
 
-    fn headers(&self, claim: &Claim, now: Timestamp) -> HeaderMap {
-        let event = &claim.event;
-        let mut headers = stored(event);
-        let mut set = |name: &'static str, value: &str| {
-            // What `encode` gives is always a value; a text that is none is left out.
-            if let Ok(value) = HeaderValue::from_bytes(value.as_bytes()) {
-                headers.insert(HeaderName::from_static(name), value);
-            }
+    async fn ask(&self, claim: &Claim) -> Result<Probed, Failure> {
+        let Some(probe) = &self.probe else {
+            return Ok(Probed::Nothing);
         };
-        if let Some(content_type) = &event.content_type {
-            set("content-type", content_type);
+        let pass = pass(&probe.breaker)?;
+        let unsure =
+            |error: String| Failure::Unknown(format!("{error}; whether an earlier try had its effect is unknown"));
+        let key = idempotency_key(claim);
+        let url = probe.url.replace(PLACE, &utf8_percent_encode(&key, IN_URL).to_string());
+        let url = Url::parse(&url).map_err(|error| unsure(format!("the probe has no URL: {error}")))?;
+        let mut headers = HeaderMap::new();
+        self.name(&mut headers, claim, &[], Timestamp::now());
+        let request = self.client.request(Method::GET, url).headers(headers);
+        let answer = exchange(request, pass).await;
+        match answer {
+            Ok((status, ..)) if status.is_success() => Ok(Probed::Effect),
+            Ok((StatusCode::NOT_FOUND, ..)) => Ok(Probed::Nothing),
+            Ok((status, _, body)) => Err(unsure(format!("the probe {}", describe(status, &body)))),
+            Err(error) => Err(unsure(format!("the probe had no answer: {}", text_of(&error)))),
         }
+    }
+
+    fn headers(&self, outgoing: &Outgoing<'_>, now: Timestamp) -> HeaderMap {
+        let claim = outgoing.claim;
+        let mut headers = stored(&claim.event);
+        if let Some(content_type) = outgoing.content_type {
+            set(&mut headers, "content-type", content_type);
+        }
+        self.name(&mut headers, claim, &outgoing.body, now);
+        headers
+    }
+
+    /// The headers that name the delivery, and the signature that vouches for them.
+    fn name(&self, headers: &mut HeaderMap, claim: &Claim, body: &[u8], now: Timestamp) {
+        let event = &claim.event;
         let key = idempotency_key(claim);
         let key = encode(&key);
-        set("idempotency-key", &key);
-        set("cerca-event-id", &encode(&event.provider_event_id));
-        set("cerca-provider", &encode(&event.provider));
-        set("cerca-attempt", &claim.attempt.to_string());
+        set(headers, "idempotency-key", &key);
+        set(headers, "cerca-event-id", &encode(&event.provider_event_id));
+        set(headers, "cerca-provider", &encode(&event.provider));
+        set(headers, "cerca-attempt", &claim.attempt.to_string());
         if let Some(event_type) = &event.event_type {
-            set("cerca-event-type", &encode(event_type));
+            set(headers, "cerca-event-type", &encode(event_type));
         }
         if let Some(signing) = &self.key {
             let timestamp = now.as_second().to_string();
-            set("webhook-id", &key);
-            set("webhook-timestamp", &timestamp);
-            set("webhook-signature", &signing.sign(&key, &timestamp, &event.payload));
+            set(headers, "webhook-id", &key);
+            set(headers, "webhook-timestamp", &timestamp);
+            set(headers, "webhook-signature", &signing.sign(&key, &timestamp, body));
         }
-        headers
     }
 }
 
+fn set(headers: &mut HeaderMap, name: &'static str, value: &str) {
+    // What `encode` gives is always a value; a text that is none is left out.
+    if let Ok(value) = HeaderValue::from_bytes(value.as_bytes()) {
+        headers.insert(HeaderName::from_static(name), value);
+    }
+}
+
+impl Probe {
+    /// The URL as it will be with some key.
+    fn check(text: &str) -> Result<Url, String> {
+        if !text.contains(PLACE) {
+            return Err(format!(
+                "`probe` must hold {PLACE}, such as https://example.com/effects/{PLACE}"
+            ));
+        }
+        let url = parse("probe", &text.replace(PLACE, "key"))?;
+        let with_another = parse("probe", &text.replace(PLACE, "another"))?;
+        match url.origin() == with_another.origin() {
+            true => Ok(url),
+            false => Err(format!("`probe` must hold {PLACE} in its path or query")),
+        }
+    }
+}
+
+fn parse(key: &str, text: &str) -> Result<Url, String> {
+    let expected = format!("`{key}` must be http://… or https://…");
+    let url = Url::parse(text).map_err(|e| format!("{expected}: {e}"))?;
+    match matches!(url.scheme(), "http" | "https") && url.has_host() {
+        true => Ok(url),
+        false => Err(expected),
+    }
+}
+
+/// `host:port`.
+fn destination(url: &Url) -> String {
+    let (host, port) = (url.host_str().unwrap_or_default(), url.port_or_known_default());
+    format!("{host}:{}", port.unwrap_or_default())
+}
+
+fn pass(breaker: &Arc<Breaker>) -> Result<Pass, Failure> {
+    breaker.pass().map_err(|after| Failure::NotNow {
+        after,
+        error: format!(
+            "{} does not answer and is left alone for a while",
+            breaker.destination()
+        ),
+    })
+}
+
+/// Sends a request, and reads the beginning of what is answered. A gateway's word that nobody is behind it is no answer to
+/// the breaker.
+async fn exchange(
+    request: RequestBuilder,
+    pass: Pass,
+) -> Result<(StatusCode, Option<Duration>, Vec<u8>), reqwest::Error> {
+    let answer = request.send().await.map_err(reqwest::Error::without_url)?;
+    let (status, after) = (answer.status(), retry_after(answer.headers(), Timestamp::now()));
+    if !matches!(
+        status,
+        StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT
+    ) {
+        pass.answered();
+    }
+    Ok((status, after, read(answer).await))
+}
+
 impl Handler for Http {
-    fn handle<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<(), Failure>> {
-        Box::pin(self.send(claim))
+    fn handle<'a>(&'a self, outgoing: &'a Outgoing<'a>) -> BoxFuture<'a, Result<(), Failure>> {
+        Box::pin(self.send(outgoing))
+    }
+
+    fn room(&self) -> usize {
+        self.breaker.room()
+    }
+
+    fn probe<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<Probed, Failure>> {
+        Box::pin(self.ask(claim))
     }
 }
 
@@ -153,30 +295,6 @@ impl Key {
         }
         format!("v1,{}", BASE64_STANDARD.encode(mac.finalize().into_bytes()))
     }
-}
-
-fn client(timeout: Duration, concurrency: usize) -> Result<Client, reqwest::Error> {
-    static PROVIDER: Once = Once::new();
-    PROVIDER.call_once(|| {
-        // An error means that there is one already, which serves as well.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-    });
-    let builder = || {
-        Client::builder()
-            .user_agent(concat!("Cerca/", env!("CARGO_PKG_VERSION")))
-            .redirect(reqwest::redirect::Policy::none())
-            .connect_timeout(CONNECT.min(timeout))
-            .timeout(timeout)
-            .pool_max_idle_per_host(concurrency)
-    };
-    // Minimal containers have no roots at all, and would fail for http:// URLs too.
-    builder().build().or_else(|_| {
-        let roots = rustls::RootCertStore::from_iter(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
-        let tls = rustls::ClientConfig::builder()
-            .with_root_certificates(roots)
-            .with_no_client_auth();
-        builder().tls_backend_preconfigured(tls).build()
-    })
 }
 
 /// The headers of the event that may travel on.
@@ -234,7 +352,7 @@ fn describe(status: StatusCode, body: &[u8]) -> String {
 }
 
 /// The error and its causes; reqwest says little at the top.
-fn text_of(error: &reqwest::Error) -> String {
+pub(super) fn text_of(error: &reqwest::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
@@ -250,3 +368,7 @@ fn text_of(error: &reqwest::Error) -> String {
 #[cfg(test)]
 #[path = "http_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "http_away_tests.rs"]
+mod away_tests;

@@ -9,19 +9,19 @@ use super::*;
 use crate::handlers::testing::claim;
 
 /// A server that gives one answer to every request, and keeps what it was sent.
-struct Target {
-    url: String,
-    seen: Arc<Mutex<Seen>>,
+pub(super) struct Server {
+    pub(super) url: String,
+    pub(super) seen: Arc<Mutex<Seen>>,
 }
 
 #[derive(Default)]
-struct Seen {
-    connections: usize,
-    requests: Vec<(String, Vec<u8>)>,
+pub(super) struct Seen {
+    pub(super) connections: usize,
+    pub(super) requests: Vec<(String, Vec<u8>)>,
 }
 
-impl Target {
-    async fn answering(answer: &'static str) -> Self {
+impl Server {
+    pub(super) async fn answering(answer: &'static str) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/hooks?a=b", listener.local_addr().unwrap());
         let seen = Arc::new(Mutex::new(Seen::default()));
@@ -55,27 +55,44 @@ impl Target {
     }
 
     fn handler(&self, secret: Option<&str>) -> Http {
-        Http::new(
-            &self.url,
-            secret.map(SecretString::from).as_ref(),
-            Duration::from_secs(20),
-            4,
-        )
-        .unwrap()
+        let secret = secret.map(SecretString::from);
+        http(&self.url, |target| Target {
+            secret: secret.as_ref(),
+            ..target
+        })
+    }
+}
+
+/// A handler with what the test changes.
+pub(super) fn http<'a>(url: &'a str, change: impl FnOnce(Target<'a>) -> Target<'a>) -> Http {
+    Http::new(change(usual(url)), &mut Breakers::default()).unwrap()
+}
+
+pub(super) fn usual(url: &str) -> Target<'_> {
+    Target {
+        url,
+        secret: None,
+        timeout: Duration::from_secs(20),
+        concurrency: 4,
+        allow_private: None,
+        trusted: None,
+        probe: None,
+        breaker: BreakerSpec::default(),
+        reuse: true,
     }
 }
 
 async fn outcome(answer: &'static str) -> Result<(), Failure> {
-    Target::answering(answer)
+    Server::answering(answer)
         .await
         .handler(None)
-        .handle(&claim("evt_1", "{}"))
+        .handle(&Outgoing::raw(&claim("evt_1", "{}")))
         .await
 }
 
 #[tokio::test]
 async fn the_exact_bytes_travel_with_their_headers() {
-    let target = Target::answering("HTTP/1.1 204 No Content\r\n\r\n").await;
+    let target = Server::answering("HTTP/1.1 204 No Content\r\n\r\n").await;
     let handler = target.handler(None);
     let mut claim = claim("evt_1", &b"{\"a\": \"\0\xff\"}\r\n"[..]);
     let event = Arc::make_mut(&mut claim.event);
@@ -83,8 +100,8 @@ async fn the_exact_bytes_travel_with_their_headers() {
         "Connection":"no","idempotency-key":"theirs","bad name":"no","x-bad":"a\nb"}"#
         .into();
     event.content_type = Some("application/json; charset=utf-8".into());
-    handler.handle(&claim).await.unwrap();
-    handler.handle(&claim).await.unwrap();
+    handler.handle(&Outgoing::raw(&claim)).await.unwrap();
+    handler.handle(&Outgoing::raw(&claim)).await.unwrap();
     let seen = target.seen.lock().unwrap();
     assert_eq!(
         (seen.connections, seen.requests.len()),
@@ -114,10 +131,10 @@ async fn the_exact_bytes_travel_with_their_headers() {
 
 #[tokio::test]
 async fn hostile_ids_fit_into_headers_and_stay_different() {
-    let target = Target::answering("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await;
+    let target = Server::answering("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await;
     let handler = target.handler(None);
     for id in ["a b%", "é\r\nX-Evil: 1", &"x".repeat(300)] {
-        handler.handle(&claim(id, "{}")).await.unwrap();
+        handler.handle(&Outgoing::raw(&claim(id, "{}"))).await.unwrap();
     }
     let seen = target.seen.lock().unwrap();
     let heads: Vec<&str> = seen.requests.iter().map(|(head, _)| head.as_str()).collect();
@@ -150,9 +167,9 @@ fn the_signature_is_that_of_standard_webhooks() {
 
 #[tokio::test]
 async fn with_a_secret_every_request_is_signed() {
-    let target = Target::answering("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").await;
+    let target = Server::answering("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").await;
     let handler = target.handler(Some("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"));
-    handler.handle(&claim("evt_1", "{}")).await.unwrap();
+    handler.handle(&Outgoing::raw(&claim("evt_1", "{}"))).await.unwrap();
     let seen = target.seen.lock().unwrap();
     let head = &seen.requests[0].0;
     assert!(head.contains("webhook-id: stripe:evt_1:h\r\n"), "{head}");
@@ -225,12 +242,42 @@ async fn a_dead_target_is_a_retry_without_the_url() {
         .unwrap()
         .port();
     let url = format!("http://user:hush@127.0.0.1:{port}/?token=hush");
-    let handler = Http::new(&url, None, Duration::from_secs(20), 1).unwrap();
-    let Err(Failure::Retry(error)) = handler.handle(&claim("evt_1", "{}")).await else {
+    let handler = http(&url, |target| target);
+    let Err(Failure::Retry(error)) = handler.handle(&Outgoing::raw(&claim("evt_1", "{}"))).await else {
         panic!("a retry was expected")
     };
     assert!(
         !error.contains("hush") && error.to_lowercase().contains("refused"),
         "{error}"
     );
+}
+
+#[tokio::test]
+async fn a_connection_is_used_again_whatever_was_answered() {
+    let long = "x".repeat(40_000);
+    let answer: &'static str = format!("HTTP/1.1 500 No\r\ncontent-length: 40000\r\n\r\n{long}").leak();
+    let server = Server::answering(answer).await;
+    let handler = server.handler(None);
+    for _ in 0..3 {
+        assert!(handler.handle(&Outgoing::raw(&claim("evt_1", "{}"))).await.is_err());
+    }
+    let seen = server.seen.lock().unwrap();
+    assert_eq!((seen.connections, seen.requests.len()), (1, 3));
+}
+
+/// Made with the official libraries by `tests/standard-webhooks/make`.
+#[test]
+fn the_official_libraries_sign_alike() {
+    let vectors = include_str!("../../tests/standard-webhooks/vectors.jsonl");
+    let mut count = 0;
+    for line in vectors.lines() {
+        let vector: serde_json::Value = serde_json::from_str(line).unwrap();
+        let text = |name: &str| vector[name].as_str().unwrap();
+        let key = Key::new(&text("secret").into()).unwrap();
+        let signature = key.sign(text("id"), text("timestamp"), text("body").as_bytes());
+        assert_eq!(signature, text("npm"), "{line}");
+        assert_eq!(signature, text("pypi"), "{line}");
+        count += 1;
+    }
+    assert!(count >= 5, "only {count} vectors");
 }

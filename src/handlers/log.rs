@@ -14,8 +14,7 @@ use std::{
 use futures_util::future::BoxFuture;
 use tokio::sync::mpsc;
 
-use super::{Failure, Handler};
-use crate::domain::Claim;
+use super::{Failure, Handler, Outgoing};
 
 /// Lines that wait to be written.
 const QUEUE: usize = 4_096;
@@ -60,11 +59,11 @@ impl LogHandler {
 }
 
 impl Handler for LogHandler {
-    fn handle<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<(), Failure>> {
+    fn handle<'a>(&'a self, outgoing: &'a Outgoing<'a>) -> BoxFuture<'a, Result<(), Failure>> {
         Box::pin(async move {
             let Some(lines) = &self.lines else { return Ok(()) };
             lines
-                .send(line(claim))
+                .send(line(outgoing))
                 .await
                 .map_err(|_| Failure::Retry("the log's writer is gone".into()))
         })
@@ -79,7 +78,8 @@ impl Drop for LogHandler {
     }
 }
 
-fn line(claim: &Claim) -> String {
+fn line(outgoing: &Outgoing<'_>) -> String {
+    let claim = outgoing.claim;
     let event = &claim.event;
     let mut line = String::with_capacity(128);
     for (name, value) in [
@@ -93,7 +93,7 @@ fn line(claim: &Claim) -> String {
     let _ = writeln!(
         line,
         " size={} handler={} attempt={}",
-        event.payload.len(),
+        outgoing.body.len(),
         claim.handler,
         claim.attempt
     );
@@ -138,8 +138,12 @@ mod tests {
     async fn an_event_is_one_line_without_its_body() {
         let page = Page::default();
         let log = LogHandler::to(page.clone());
-        log.handle(&claim("evt_1", "{\"secret\":1}")).await.unwrap();
-        log.handle(&claim("a b\n\u{1b}[31m", "x")).await.unwrap();
+        log.handle(&Outgoing::raw(&claim("evt_1", "{\"secret\":1}")))
+            .await
+            .unwrap();
+        log.handle(&Outgoing::raw(&claim("a b\n\u{1b}[31m", "x")))
+            .await
+            .unwrap();
         drop(log);
         let text = String::from_utf8(page.0.lock().unwrap().clone()).unwrap();
         assert_eq!(
@@ -162,7 +166,7 @@ mod tests {
         }
         let log = LogHandler::to(Closed);
         for _ in 0..10 {
-            log.handle(&claim("evt_1", "{}")).await.unwrap();
+            log.handle(&Outgoing::raw(&claim("evt_1", "{}"))).await.unwrap();
         }
     }
 }

@@ -2,13 +2,20 @@
 //! settles it. A sql handler in the store's own database is the exception: it gives a statement, which the store runs in
 //! the settle's transaction.
 
+mod breaker;
 mod build;
+mod envelope;
 mod exec;
+mod guard;
 mod http;
+mod http_client;
+mod jq;
 mod log;
 mod normalized;
+mod outgoing;
 mod params;
 mod router;
+mod shape;
 mod spec;
 mod sql;
 
@@ -24,9 +31,11 @@ use crate::{
 pub use build::{Context, HandlerError, build};
 pub use log::LogHandler;
 pub use normalized::Normalizers;
+pub use outgoing::{Outgoing, SentMark};
 pub use params::FormFields;
 pub use router::Router;
-pub use spec::{HandlerSpec, Kind, Ordering, RetrySpec};
+pub use shape::{Format, Shape, Shaped};
+pub use spec::{AllowPrivate, BreakerSpec, HandlerSpec, Kind, OnUnknown, OnUnknownSpec, Ordering, RetrySpec};
 
 /// A business effect outside the store.
 pub trait Handler: Send + Sync {
@@ -35,7 +44,32 @@ pub trait Handler: Send + Sync {
     ///
     /// # Errors
     /// A [`Failure`] says whether another try can help.
-    fn handle<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<(), Failure>>;
+    fn handle<'a>(&'a self, outgoing: &'a Outgoing<'a>) -> BoxFuture<'a, Result<(), Failure>>;
+
+    /// How many deliveries it can use now: none while its target is known to be away, so that they wait in the table
+    /// and cost no attempt. Asked before deliveries are claimed or handed over; must be cheap.
+    fn room(&self) -> usize {
+        usize::MAX
+    }
+
+    /// Asks the target whether an earlier try had its effect. Called only where a probe is configured, and when an earlier
+    /// try ended without an answer.
+    ///
+    /// # Errors
+    /// Where the target did not say.
+    fn probe<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<Probed, Failure>> {
+        let _ = claim;
+        Box::pin(async { Ok(Probed::Nothing) })
+    }
+}
+
+/// What a target said of an earlier try.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Probed {
+    /// It had its effect.
+    Effect,
+    /// It had none.
+    Nothing,
 }
 
 /// How an attempt failed. The text is kept in the history and must hold no secret.
@@ -50,6 +84,12 @@ pub enum Failure {
     /// Another try cannot help.
     #[error("{0}")]
     GiveUp(String),
+    /// Sent, but no answer came: the effect may have happened.
+    #[error("{0}")]
+    Unknown(String),
+    /// Nothing was tried, because the target is known to be away. Comes again after this long; the attempt does not count.
+    #[error("{error}")]
+    NotNow { after: Duration, error: String },
 }
 
 /// What a configured handler does.
@@ -69,7 +109,7 @@ pub struct SqlAction {
 }
 
 /// Gives the parameters of a statement for one event.
-pub type ReadParams = dyn Fn(&Claim) -> Result<Vec<SqlValue>, Failure> + Send + Sync;
+pub type ReadParams = dyn Fn(&Outgoing<'_>) -> Result<Vec<SqlValue>, Failure> + Send + Sync;
 
 /// A configured handler with what the worker needs to know of it.
 pub struct Route {
@@ -82,6 +122,10 @@ pub struct Route {
     pub rate_limit: Option<Rate>,
     /// How long one attempt may take.
     pub timeout: Duration,
+    /// What is made of a payload before the handler gets it; `None` for the bytes received.
+    pub shape: Option<Shape>,
+    /// What follows an attempt that was sent and not answered.
+    pub on_unknown: OnUnknown,
 }
 
 /// The key under which a target can recognise a repeated effect; the same in every try.

@@ -8,7 +8,7 @@ use std::{
 };
 
 use super::{
-    Failure, Normalizers, idempotency_key,
+    Failure, Normalizers, Outgoing, idempotency_key,
     normalized::{self, NormalizedField},
 };
 use crate::{
@@ -77,10 +77,11 @@ impl Params {
     /// # Errors
     /// A body that is not JSON while one of the expressions reads it. Other bytes under this id cannot come, so
     /// trying again would help only after the configuration has changed; it is tried by the policy all the same.
-    pub(super) fn read(&self, claim: &Claim) -> Result<Vec<SqlValue>, Failure> {
+    pub(super) fn read(&self, outgoing: &Outgoing<'_>) -> Result<Vec<SqlValue>, Failure> {
+        let claim = outgoing.claim;
         let event = &claim.event;
         let text = if self.wanted.slots() > 0 {
-            self.json(claim)
+            self.json(outgoing)
         } else {
             Cow::Borrowed(&[][..])
         };
@@ -115,17 +116,12 @@ impl Params {
         self.sources.len()
     }
 
-    /// The JSON of the event: its bytes, or the form field that carries it.
-    fn json<'a>(&self, claim: &'a Claim) -> Cow<'a, [u8]> {
-        let event = &claim.event;
-        let is_form = event
-            .content_type
-            .as_deref()
-            .is_some_and(|text| form::is_form(text.as_bytes()));
-        let field = self.form_fields.get(&*event.provider).filter(|_| is_form);
+    /// The JSON to read: the body, or the form field that carries it.
+    fn json<'a>(&self, outgoing: &'a Outgoing<'_>) -> Cow<'a, [u8]> {
+        let field = self.form_fields.get(&*outgoing.claim.event.provider);
         field
-            .and_then(|field| form::first(&event.payload, field))
-            .unwrap_or(Cow::Borrowed(&event.payload))
+            .and_then(|field| form::field(outgoing.content_type?.as_bytes(), &outgoing.body, field))
+            .unwrap_or(Cow::Borrowed(&outgoing.body))
     }
 }
 
@@ -203,7 +199,7 @@ mod tests {
         let expressions: Vec<String> = expressions.iter().map(|e| (*e).to_owned()).collect();
         Params::parse(&expressions, Arc::default(), Arc::default())
             .unwrap()
-            .read(&claim("evt_1", body))
+            .read(&Outgoing::raw(&claim("evt_1", body)))
     }
 
     #[test]
@@ -240,7 +236,7 @@ mod tests {
         Arc::make_mut(&mut claim.event).content_type = Some("application/x-www-form-urlencoded".into());
         let fields = Arc::new(FormFields::from([("stripe".to_owned(), "payload".to_owned())]));
         let params = Params::parse(&["body:/a".to_owned()], fields, Arc::default()).unwrap();
-        assert_eq!(params.read(&claim).unwrap(), [SqlValue::Int(12)]);
+        assert_eq!(params.read(&Outgoing::raw(&claim)).unwrap(), [SqlValue::Int(12)]);
     }
 
     #[test]
@@ -299,7 +295,7 @@ mod tests {
             let expressions = fields.map(|field| format!("normalized:{field}"));
             Params::parse(&expressions, Arc::default(), Arc::new(normalizers))
                 .unwrap()
-                .read(&claim("evt_1", &br#"{"value":1.25}"#[..]))
+                .read(&Outgoing::raw(&claim("evt_1", &br#"{"value":1.25}"#[..])))
                 .unwrap()
         };
         let text = |t: &str| SqlValue::Text(t.into());

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
+use super::Format;
 use crate::domain::{OrderedHandler, OrderingDead, Rate};
 
 /// One configured handler. Which of the optional keys belong to which kind is checked by `build`.
@@ -31,10 +32,28 @@ pub struct HandlerSpec {
     /// With `ordering = "key"`: whether a dead delivery holds its key. Default `hold`.
     pub ordering_dead: Option<OrderingDead>,
 
+    /// A filter in jq: the event is wanted unless it gives `false` or `null`.
+    pub when: Option<String>,
+    /// A filter in jq that makes the payload which the handler gets.
+    pub transform: Option<String>,
+    /// How the payload is wrapped; for kinds that send it somewhere. Default `raw`.
+    pub format: Option<Format>,
+    /// What follows an attempt that was sent and not answered. Default `retry`; `probe` where there is one.
+    pub on_unknown: Option<OnUnknownSpec>,
+
     /// `http`: where to send.
     pub url: Option<String>,
     /// `http`: the `whsec_` secret that signs what we send, by reference.
     pub secret: Option<String>,
+    /// `http`: private addresses that a public name may resolve to: all of them, or some networks. Default none. An
+    /// address that `url` itself names, `localhost`, and names that are never public are allowed without it.
+    pub allow_private: Option<AllowPrivate>,
+    /// `http`: a file of certificates (PEM) that are trusted too, relative to the configuration file.
+    pub ca_file: Option<String>,
+    /// `http`: a URL with `{idempotency_key}` that says whether an earlier try had its effect (2xx) or not (404).
+    pub probe: Option<String>,
+    /// `http`: when a destination that does not answer is left alone. One setting for all handlers of a destination.
+    pub breaker: Option<BreakerSpec>,
     /// `sql`: one statement.
     pub statement: Option<String>,
     /// `sql`: expressions that give its parameters, in order.
@@ -106,4 +125,55 @@ fn default_concurrency() -> usize {
 
 fn default_timeout() -> Duration {
     Duration::from_secs(30)
+}
+
+/// `allow_private = true`, or networks such as `["10.0.0.0/8"]`.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(
+    untagged,
+    expecting = "expected true, false, or a list of networks such as [\"10.0.0.0/8\"]"
+)]
+pub enum AllowPrivate {
+    All(bool),
+    Networks(Vec<String>),
+}
+
+/// What follows an attempt that was sent and not answered.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum OnUnknown {
+    /// Another try under the same key.
+    #[default]
+    Retry,
+    /// Nothing, until a person decides: the delivery is dead.
+    Hold,
+    /// The target is asked first.
+    Probe,
+}
+
+/// `on_unknown = "retry" | "hold"`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OnUnknownSpec {
+    Retry,
+    Hold,
+}
+
+/// `breaker = { failures = 5, pause = "10s" }`
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct BreakerSpec {
+    /// Attempts without an answer, one after the other, that open it; 0 for no breaker.
+    pub failures: u32,
+    /// How long the destination is then left alone, before one attempt looks again.
+    #[serde(with = "crate::units::duration")]
+    pub pause: Duration,
+}
+
+impl Default for BreakerSpec {
+    fn default() -> Self {
+        Self {
+            failures: 5,
+            pause: Duration::from_secs(10),
+        }
+    }
 }

@@ -15,8 +15,8 @@ use sqlx::{
 };
 use tokio::sync::OnceCell;
 
-use super::{Failure, Handler, SqlAction, params::Params};
-use crate::{domain::Claim, store::SqlValue};
+use super::{Failure, Handler, Outgoing, SqlAction, params::Params};
+use crate::store::SqlValue;
 
 /// Connections to one other database, at most.
 const CONNECTIONS: u32 = 16;
@@ -26,7 +26,7 @@ pub(super) fn in_store(statement: &str, params: Params) -> SqlAction {
     SqlAction {
         statement: statement.into(),
         count: params.len(),
-        params: Box::new(move |claim| params.read(claim)),
+        params: Box::new(move |outgoing| params.read(outgoing)),
     }
 }
 
@@ -72,7 +72,7 @@ struct InPostgres {
 }
 
 impl Handler for InPostgres {
-    fn handle<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<(), Failure>> {
+    fn handle<'a>(&'a self, outgoing: &'a Outgoing<'a>) -> BoxFuture<'a, Result<(), Failure>> {
         Box::pin(async move {
             let open = || async {
                 PgPoolOptions::new()
@@ -82,7 +82,7 @@ impl Handler for InPostgres {
             };
             let pool = self.pool.get_or_init(open).await;
             let mut query = sqlx::query(AssertSqlSafe(self.statement.clone()));
-            for value in self.params.read(claim)? {
+            for value in self.params.read(outgoing)? {
                 query = match value {
                     SqlValue::Null => query.bind(Untyped),
                     SqlValue::Bool(v) => query.bind(v),
@@ -108,7 +108,7 @@ struct InSqlite {
 }
 
 impl Handler for InSqlite {
-    fn handle<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<(), Failure>> {
+    fn handle<'a>(&'a self, outgoing: &'a Outgoing<'a>) -> BoxFuture<'a, Result<(), Failure>> {
         Box::pin(async move {
             // SQLite has one writer at a time; waiting here is cheaper than waiting for its lock.
             let open = || async {
@@ -119,7 +119,7 @@ impl Handler for InSqlite {
             };
             let pool = self.pool.get_or_init(open).await;
             let mut query = sqlx::query::<Sqlite>(AssertSqlSafe(self.statement.clone()));
-            for value in self.params.read(claim)? {
+            for value in self.params.read(outgoing)? {
                 query = match value {
                     SqlValue::Null => query.bind(None::<i64>),
                     SqlValue::Bool(v) => query.bind(v),
@@ -191,7 +191,7 @@ mod tests {
         let handler = elsewhere(&url.as_str().into(), statement, parsed(&params), 4).unwrap();
         let claim = claim("evt_1", r#"{"amount":1250}"#);
 
-        let error = handler.handle(&claim).await.unwrap_err().to_string();
+        let error = handler.handle(&Outgoing::raw(&claim)).await.unwrap_err().to_string();
         assert!(error.starts_with("the database"), "it is not created: {error}");
 
         let options = SqliteConnectOptions::from_str(&url).unwrap().create_if_missing(true);
@@ -201,7 +201,7 @@ mod tests {
             .await
             .unwrap();
         for _ in 0..2 {
-            handler.handle(&claim).await.unwrap();
+            handler.handle(&Outgoing::raw(&claim)).await.unwrap();
         }
         let rows: Vec<(String, i64, Option<String>)> =
             sqlx::query_as("select * from payments").fetch_all(&pool).await.unwrap();

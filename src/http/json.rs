@@ -30,6 +30,9 @@ pub struct EventJson<'a> {
     pub body_sha256: String,
     pub conflicts: u64,
     pub deliveries: Vec<DeliveryJson<'a>>,
+    /// Handlers whose `when` did not want it; left out where there is none.
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    pub filtered: &'a [String],
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attempts: Option<Vec<AttemptJson<'a>>>,
     /// What the event says in common words; `null` where its adapter has none, absent from lists.
@@ -76,6 +79,7 @@ impl<'a> EventJson<'a> {
             body_sha256: hex::encode(event.body_sha256),
             conflicts: event.conflicts,
             deliveries: event.deliveries.iter().map(DeliveryJson::from).collect(),
+            filtered: &event.filtered,
             attempts: None,
             normalized: None,
         }
@@ -246,6 +250,7 @@ mod tests {
                     run_at: None,
                     last_error: None,
                 }],
+                filtered: Vec::new(),
             },
             attempts: vec![Attempt {
                 handler: "ledger".into(),

@@ -26,6 +26,9 @@ pub const ACK_SECONDS: &str = "cerca_ack_seconds";
 /// Bytes of request bodies in memory.
 pub const BODY_BYTES: &str = "cerca_body_bytes_in_flight";
 
+/// Calls of URLs that confirm subscriptions. Labels: `provider`, `outcome` (`confirmed`, `failed`, `given_up`).
+pub const CONFIRMATIONS: &str = "cerca_confirmations_total";
+
 /// Events by status, read from the store at scrape. Labels: `status`.
 pub const EVENTS: &str = "cerca_events";
 /// Conflicts recorded, read from the store at scrape.
@@ -55,6 +58,7 @@ pub fn describe() {
     );
     counter!(REJECTED, "Requests answered 4xx, by reason");
     counter!(UNAVAILABLE, "Requests answered 503, by cause");
+    counter!(CONFIRMATIONS, "Calls of URLs that confirm subscriptions, by outcome");
     histogram!(ACK_SECONDS, Unit::Seconds, "Time from request head to commit");
     gauge!(BODY_BYTES, Unit::Bytes, "Bytes of request bodies in memory");
     gauge!(EVENTS, "Events by status");
@@ -108,6 +112,11 @@ pub fn count_rejected(provider: &str, reason: &'static str) {
 /// Counts a request that was answered 503.
 pub fn count_unavailable(provider: &str, cause: &'static str) {
     metrics::counter!(UNAVAILABLE, "provider" => provider.to_owned(), "cause" => cause).increment(1);
+}
+
+/// Counts a call of a URL that confirms a subscription.
+pub fn count_confirmation(provider: &str, outcome: &'static str) {
+    metrics::counter!(CONFIRMATIONS, "provider" => provider.to_owned(), "outcome" => outcome).increment(1);
 }
 
 /// The gauge of the bodies in memory.

@@ -24,7 +24,7 @@ use tokio::time::timeout;
 
 use crate::{
     domain::{Answer, HeaderList, NewEvent, RawRequest},
-    ingest::{self, Identified, Ingested, Rejection},
+    ingest::{self, Confirm, Identified, Ingested, Rejection},
     store::{Accepted, Who},
 };
 
@@ -113,6 +113,7 @@ async fn answer(
             endpoint.metrics.handshakes.increment(1);
             Ok(respond(&answer))
         }
+        Ok(Decision::Busy) => Err(Refusal::unavailable("confirmations")),
         Ok(Decision::Answer(answer)) => {
             endpoint.metrics.handshakes.increment(1);
             Ok(respond(&answer))
@@ -190,6 +191,8 @@ enum Decision {
         refuse: u16,
     },
     Reject(Rejection),
+    /// Too much waits already; the sender comes again.
+    Busy,
 }
 
 fn decide(request: &HttpRequest, body: &Bytes, state: &State, endpoint: &Endpoint) -> Decision {
@@ -220,12 +223,16 @@ fn decide(request: &HttpRequest, body: &Bytes, state: &State, endpoint: &Endpoin
             refuse,
             confirm,
         }) => {
-            if let Some(url) = confirm {
-                tracing::warn!(
+            match confirm {
+                Some(Confirm { url, call: true }) if !provider.want_call(&url, Timestamp::now()) => {
+                    return Decision::Busy;
+                }
+                Some(Confirm { url, call: false }) => tracing::warn!(
                     provider.name = &*provider.name,
                     url,
                     "the sender waits until this URL is called; open it to confirm the subscription"
-                );
+                ),
+                _ => {}
             }
             match keep {
                 // Where nothing is verified a secret proves nothing.
@@ -370,6 +377,9 @@ fn respond(answer: &Answer) -> HttpResponse {
         builder.insert_header((header::CONTENT_TYPE, answer.content_type.as_str()));
     }
     builder
-        .insert_header((header::X_CONTENT_TYPE_OPTIONS, "nosniff"))
+        .insert_header((
+            header::X_CONTENT_TYPE_OPTIONS,
+            header::HeaderValue::from_static("nosniff"),
+        ))
         .body(answer.body.clone())
 }

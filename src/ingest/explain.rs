@@ -295,8 +295,12 @@ fn outcome(steps: &mut Steps, result: Result<Ingested<'_>, Rejection>) {
             if keep.is_some() {
                 steps.hint("the sender hands over its secret in it; a server takes it where the provider has none and `seal_key` is set");
             }
-            if let Some(url) = confirm {
-                steps.hint(format!("the sender waits until this URL is called: {url}"));
+            match confirm {
+                Some(confirm) if confirm.call => {
+                    steps.note("a server calls the URL in it, which confirms the subscription")
+                }
+                Some(confirm) => steps.hint(format!("the sender waits until this URL is called: {}", confirm.url)),
+                None => {}
             }
         }
         Ok(Ingested::Events { events, .. }) => {

@@ -36,7 +36,9 @@ pub(crate) fn keys(scope: &Scope<'_, '_>, frame: Frame<'_>) -> Result<Arc<Fetche
 /// The same, where the set must hold a key of this id.
 pub(crate) fn keys_with(scope: &Scope<'_, '_>, frame: Frame<'_>, kid: Option<&str>) -> Result<Arc<Fetched>, Rejection> {
     let fetched = keys(scope, frame)?;
-    let known = fetched.keys.keys.iter().any(|key| key.kid.as_deref() == kid);
+    // A key without an id is at a URL of its own.
+    let fits = |known: &Option<String>| known.is_none() || known.as_deref() == kid;
+    let known = fetched.keys.keys.iter().any(|key| fits(&key.kid));
     let (Some(source), false) = (&scope.provider.rules.key_source, known || kid.is_none()) else {
         return Ok(fetched);
     };

@@ -14,6 +14,14 @@ pub(crate) fn is_form(content_type: &[u8]) -> bool {
     word.is_some_and(|word| word.eq_ignore_ascii_case(FORM))
 }
 
+/// The first value of a name in a form of either kind, by the content type.
+pub(crate) fn field<'a>(content_type: &[u8], body: &'a [u8], name: &str) -> Option<Cow<'a, [u8]>> {
+    match is_form(content_type) {
+        true => first(body, name),
+        false => super::multipart::field(content_type, body, name).map(Cow::Owned),
+    }
+}
+
 /// All pairs, in the order sent.
 pub(crate) fn pairs(text: &[u8]) -> impl Iterator<Item = Pair<'_>> {
     text.split(|byte| *byte == b'&')
@@ -45,6 +53,18 @@ pub(crate) fn sorted(text: &[u8]) -> Vec<u8> {
     out
 }
 
+/// All pairs but those of some names, sorted by name, as `name=value` joined by `&`.
+pub(crate) fn joined(text: &[u8], except: &[String]) -> Vec<u8> {
+    let other = |(name, _): &Pair<'_>| except.iter().all(|except| except.as_bytes() != &**name);
+    let mut all: Vec<Pair<'_>> = pairs(text).filter(other).collect();
+    all.sort_by(|(a, _), (b, _)| a.cmp(b));
+    let all: Vec<_> = all
+        .into_iter()
+        .map(|(name, value)| [&*name, b"=", &*value].concat())
+        .collect();
+    all.join(&b'&')
+}
+
 /// Decodes `+` and percent escapes; borrowed where there are none.
 pub(crate) fn decode(text: &[u8]) -> Cow<'_, [u8]> {
     if text.contains(&b'+') {
@@ -68,6 +88,10 @@ mod tests {
         assert_eq!(&*first(text, "b").unwrap(), b"\xff +");
         assert_eq!(&*first(text, "c").unwrap(), b"");
         assert_eq!(first(text, "d"), None);
+        assert_eq!(
+            joined(b"c=&b=%202&sign=x&a=1&b=1", &["sign".into()]),
+            b"a=1&b= 2&b=1&c="
+        );
         assert_eq!(sorted(b"b=2&a=%201&b=1&b=2"), b"a 1b1b2");
     }
 }

@@ -3,7 +3,7 @@
 use secrecy::SecretString;
 
 use super::{
-    Answer, Ingested, Rejection,
+    Answer, Confirm, Ingested, Rejection,
     scope::{Frame, Scope},
 };
 use crate::adapters::{Handshake, is_pinned};
@@ -60,7 +60,11 @@ fn give<'a>(scope: &Scope<'_, 'a>, handshake: &Handshake, frame: Frame<'_>) -> R
         None => None,
         Some((template, hosts)) => {
             let url = text(template).filter(|url| is_pinned(url, hosts));
-            Some(url.ok_or(refused)?)
+            Some(Confirm {
+                url: url.ok_or(refused)?,
+                // What proves nothing makes us call nothing.
+                call: handshake.call && scope.provider.rules.verify,
+            })
         }
     };
     let answer = Answer {

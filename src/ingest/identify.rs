@@ -10,6 +10,10 @@ use super::{
     scope::{Document, Frame, Scope},
     time,
 };
+use crate::{
+    adapters::{Expr, Function, Selector},
+    json,
+};
 
 /// Longest id, type and ordering key in bytes.
 pub(crate) const MAX_KEY: usize = 1024;
@@ -22,6 +26,12 @@ pub(crate) fn identify<'a>(scope: &Scope<'_, 'a>) -> Result<Vec<Identified<'a>>,
     let Some(items) = batch::items(scope)? else {
         let payload = Cow::Borrowed(scope.request.body);
         let mut one = event(scope, Frame::default(), payload)?;
+        if let Some(expr) = &scope.provider.rules.payload {
+            let Some(text) = scope.eval(expr, Frame::default()) else {
+                return Err(Rejection::MalformedBody("there is no payload in it".into()));
+            };
+            one.payload = Cow::Owned(text.into_owned());
+        }
         if !scope.provider.rules.redact.is_empty()
             && let Some(document) = scope.body_document()
         {
@@ -82,14 +92,8 @@ fn event<'a>(scope: &Scope<'_, '_>, frame: Frame<'_>, payload: Cow<'a, [u8]>) ->
 /// What makes the event unique, and the sender's own id where that is another.
 fn ids(scope: &Scope<'_, '_>, frame: Frame<'_>) -> Result<(String, Option<String>), Rejection> {
     let selectors = &scope.provider.rules.event;
-    let id = scope
-        .first(&selectors.id, frame)
-        .map(|id| checked_id(&id))
-        .transpose()?;
-    let key = scope
-        .first(&selectors.key, frame)
-        .map(|key| checked_id(&key))
-        .transpose()?;
+    let id = one_id(scope, &selectors.id, frame)?;
+    let key = one_id(scope, &selectors.key, frame)?;
     match (key, id) {
         (Some(key), id) => Ok((key, id)),
         (None, Some(id)) => Ok((id, None)),
@@ -97,6 +101,49 @@ fn ids(scope: &Scope<'_, '_>, frame: Frame<'_>) -> Result<(String, Option<String
             Some(error) => Err(Rejection::MalformedBody(error.to_string())),
             None => Err(Rejection::MissingId),
         },
+    }
+}
+
+/// The id of the first selector that counts and has one.
+fn one_id(scope: &Scope<'_, '_>, selectors: &[Selector], frame: Frame<'_>) -> Result<Option<String>, Rejection> {
+    for selector in selectors {
+        let one = std::slice::from_ref(selector);
+        if let Some(id) = scope.first(one, frame) {
+            let exprs = selector.value.exprs();
+            let alone = exprs.len() == 1;
+            if exprs.into_iter().any(|expr| is_no_name(scope, expr, frame, alone)) {
+                let what = "the event id is an object, an array or a boolean, and no name";
+                return Err(Rejection::MalformedBody(what.into()));
+            }
+            return checked_id(&id).map(Some);
+        }
+    }
+    Ok(None)
+}
+
+/// Whether an expression gives the text of an object or array, or, as an id that is `alone`, a boolean: what many events
+/// have in common. To hash such a value is to know what it is.
+fn is_no_name(scope: &Scope<'_, '_>, expr: &Expr, frame: Frame<'_>, alone: bool) -> bool {
+    let begins = |text: Option<&[u8]>| match text.and_then(<[u8]>::first) {
+        Some(b'{' | b'[') => true,
+        Some(b't' | b'f') => alone,
+        _ => false,
+    };
+    match expr {
+        Expr::Json { doc, slot } => begins(scope.slice(*doc, *slot, frame)),
+        Expr::At(wanted, text) => scope.eval(text, frame).is_some_and(|text| {
+            let found = json::scan(&text, wanted).ok();
+            begins(found.as_ref().and_then(|found| found.slice(&text, 0)))
+        }),
+        Expr::Call(Function::Lower | Function::Upper | Function::Trim, inner) => is_no_name(scope, inner, frame, alone),
+        Expr::First(parts) => {
+            let has = |part: &&Expr| scope.eval(part, frame).is_some_and(|value| !value.is_empty());
+            parts
+                .iter()
+                .find(has)
+                .is_some_and(|part| is_no_name(scope, part, frame, alone))
+        }
+        _ => false,
     }
 }
 

@@ -173,7 +173,13 @@ impl<'t> Token<'t> {
             }
             (Material::Public(set), JwtAlgorithm::Public(_)) => self.is_signed_by(set, algorithm, scope.now),
             (Material::Fetched, JwtAlgorithm::Public(_)) => {
-                let fetched = fetched::keys_with(scope, frame, self.header.kid.as_deref())?;
+                let kid = self.header.kid.as_deref();
+                let named = kid.map(|kid| ("jose:kid", Cow::Borrowed(kid.as_bytes())));
+                let frame = Frame {
+                    captures: named.as_slice(),
+                    ..frame
+                };
+                let fetched = fetched::keys_with(scope, frame, kid)?;
                 self.is_signed_by(&fetched.keys, algorithm, scope.now)
             }
             _ => false,

@@ -5,6 +5,7 @@ mod batch;
 mod candidate;
 mod canonical;
 mod causes;
+mod envelope;
 mod explain;
 mod fetched;
 mod fill;
@@ -14,7 +15,9 @@ mod handshake;
 mod http_text;
 mod identify;
 mod jwt;
+mod multipart;
 mod normalize;
+mod place;
 mod scope;
 mod sign;
 mod sign_jwt;
@@ -22,6 +25,7 @@ mod time;
 mod url;
 mod vectors;
 mod verify;
+mod xml;
 
 pub use explain::{Mark, Step, explain};
 pub use http_text::{HttpTextError, OwnedRequest};
@@ -50,6 +54,7 @@ pub fn ingest<'a>(provider: &Provider, request: &RawRequest<'a>, now: Timestamp)
         return Ok(handshake);
     }
     let verified = verify::verify(&scope)?;
+    scope.keep_secret(verified.secret);
     verify::bound(&scope)?;
     if let Some(handshake) = handshake::answer(&scope, true)? {
         return Ok(handshake);
@@ -73,9 +78,16 @@ pub enum Ingested<'a> {
         keep: Option<SecretString>,
         /// The status of the answer where the secret is not taken.
         refuse: u16,
-        /// The URL that must be called before the sender sends events. Its host is one that the adapter names.
-        confirm: Option<String>,
+        confirm: Option<Confirm>,
     },
+}
+
+/// A URL that must be called before the sender sends events. Its host is one that the adapter names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Confirm {
+    pub url: String,
+    /// Whether we call it; a person must, where not.
+    pub call: bool,
 }
 
 /// How the request was proved.
@@ -201,6 +213,8 @@ impl std::error::Error for Rejection {}
 
 #[cfg(test)]
 mod changed_tests;
+#[cfg(test)]
+mod envelope_tests;
 #[cfg(test)]
 mod event_tests;
 #[cfg(test)]

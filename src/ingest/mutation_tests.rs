@@ -117,10 +117,10 @@ proptest! {
     #[test]
     fn any_body_of_any_adapter_is_an_answer(body in prop::collection::vec(any::<u8>(), 0..200), text in "[\\[\\]{}\":,a-z0-9 &=%]{0,80}") {
         let manifest = "title='t'\nverify='none'\n[body]\nform_field='payload'\n[batch]\nitems=['body:/*','form:e:/*','body:/a/*/b/*']\n\
-            [event]\nid=['item:/id','body:/a/*/id','key_of:/ a b','form:sorted','{sha256(body)}']\ntype='{json(item)}'\ntime='form:t'\n\
+            [event]\nid=['item:/id','body:/a/*/id','key_of:/ a b','form:sorted','{sorted(form:a, query:x)}','{header_values(query:x)}','{form:pairs:a}','{at(/a, first(xml(b, form:e), xml(body)))}','{sha256(body)}']\ntype='{json(item)}'\ntime='form:t'\n\
             [[handshake]]\nwhen='body:/c'\nbody='{unbase64(body:/c)}{url_encode(url_decode(query:x))}'";
         let provider = provider(manifest, &[]);
-        for content_type in ["application/json", "application/x-www-form-urlencoded"] {
+        for content_type in ["application/json", "application/x-www-form-urlencoded", "multipart/form-data; boundary=a"] {
             for body in [&body[..], text.as_bytes(), format!("payload={text}&e={text}").as_bytes()] {
                 let request = OwnedRequest {
                     method: "POST".into(),

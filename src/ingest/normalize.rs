@@ -150,7 +150,7 @@ impl<'e> Reader<'e> {
                 let (_, value) = headers.find(|(known, _)| known.eq_ignore_ascii_case(name))?;
                 Some(Cow::Borrowed(value.as_bytes()))
             }
-            Expr::Form(name) => form::first(self.form_body()?, name),
+            Expr::Form(name) => self.form_field(name),
             Expr::Capture(_) => Some(Cow::Borrowed(self.event.event_type?.as_bytes())),
             Expr::Call(function, inner) => functions::call(*function, self.eval(inner)?, None),
             _ => None,
@@ -161,20 +161,19 @@ impl<'e> Reader<'e> {
         match doc {
             Doc::Form(index) => {
                 let (name, wanted) = self.rules.documents.forms.get(index)?;
-                let read = || Some(Document::read(form::first(self.form_body()?, name)?, wanted));
+                let read = || Some(Document::read(self.form_field(name)?, wanted));
                 self.forms.get(index)?.get_or_init(read).as_ref()
             }
             _ => Some(self.body.get_or_init(|| {
                 let field = self.rules.form_field.as_deref();
-                let carried = field.and_then(|name| form::first(self.form_body()?, name));
+                let carried = field.and_then(|name| self.form_field(name));
                 let text = carried.unwrap_or(Cow::Borrowed(self.event.payload));
                 Document::read(text, &self.rules.documents.body)
             })),
         }
     }
 
-    fn form_body(&self) -> Option<&'e [u8]> {
-        let is_form = form::is_form(self.event.content_type?.as_bytes());
-        is_form.then_some(self.event.payload)
+    fn form_field(&self, name: &str) -> Option<Cow<'e, [u8]>> {
+        form::field(self.event.content_type?.as_bytes(), self.event.payload, name)
     }
 }

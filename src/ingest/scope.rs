@@ -25,6 +25,8 @@ pub(crate) struct Scope<'p, 'a> {
     /// Of the token that proved the request; empty before.
     claims: OnceCell<Document<'a>>,
     forms: Vec<OnceCell<Option<Document<'a>>>>,
+    /// The secret that proved the request; not set before.
+    pub(super) proved_by: OnceCell<usize>,
 }
 
 /// A JSON text and where the wanted values lie in it.
@@ -65,6 +67,7 @@ impl<'p, 'a> Scope<'p, 'a> {
             now,
             body: OnceCell::new(),
             claims: OnceCell::new(),
+            proved_by: OnceCell::new(),
             forms: provider.rules.documents.forms.iter().map(|_| OnceCell::new()).collect(),
         }
     }
@@ -83,7 +86,8 @@ impl<'p, 'a> Scope<'p, 'a> {
             }
             Expr::Header(name) => self.header(name),
             Expr::Query(name) => form::first(self.query()?.as_bytes(), name),
-            Expr::Form(name) => form::first(self.form_body()?, name),
+            Expr::Form(name) => self.form_field(name),
+            Expr::FormPairs(except) => Some(Cow::Owned(form::joined(self.form_body()?, except))),
             Expr::FormSorted if request.body.is_empty() => Some(Cow::Borrowed(b"")),
             Expr::FormSorted => Some(Cow::Owned(form::sorted(self.form_body()?))),
             Expr::FormPhp(except) => Some(Cow::Owned(canonical::php(self.form_body()?, except))),
@@ -94,22 +98,21 @@ impl<'p, 'a> Scope<'p, 'a> {
             Expr::Headers(name) => self.headers(name),
             Expr::Url => Some(Cow::Borrowed(request.url.as_bytes())),
             Expr::UrlBase => Some(Cow::Borrowed(request.url.split(['?', '#']).next()?.as_bytes())),
-            Expr::HeaderLines(names) => {
-                let names = self.eval(names, frame)?;
-                let mut lines = Vec::new();
-                for name in names.split(|byte| *byte == b',').map(<[u8]>::trim_ascii) {
-                    let value = self.header(std::str::from_utf8(name).ok()?)?;
-                    lines.extend_from_slice(&[name, b": ", &value, b"\n"].concat());
-                }
-                Some(Cow::Owned(lines))
+            Expr::HeaderLines(names) => self.header_lines(&self.eval(names, frame)?),
+            Expr::HeaderValues(names) => self.header_values(&self.eval(names, frame)?),
+            Expr::Join(parts) => Some(Cow::Owned(self.all(parts, frame)?.concat())),
+            Expr::First(parts) => {
+                let mut values = parts.iter().filter_map(|part| self.eval(part, frame));
+                values.find(|value| !value.is_empty())
             }
-            Expr::Join(parts) => {
-                let mut joined = Vec::new();
-                for part in parts {
-                    joined.extend_from_slice(&self.eval(part, frame)?);
-                }
-                Some(Cow::Owned(joined))
+            Expr::Sorted(parts) => {
+                let mut values = self.all(parts, frame)?;
+                values.sort();
+                Some(Cow::Owned(values.concat()))
             }
+            Expr::Xml(lists, text) => Some(Cow::Owned(super::xml::to_json(&self.eval(text, frame)?, lists)?)),
+            Expr::Decrypted => self.decrypt(&self.provider.rules.decrypt.as_ref()?.source, frame),
+            Expr::Decrypt(ciphertext) => self.decrypt(ciphertext, frame),
             Expr::UrlWithPort => Some(super::url::with_port(request.url)),
             Expr::Path => Some(Cow::Borrowed(super::url::parts(request.url).path.as_bytes())),
             Expr::Host => Some(Cow::Borrowed(super::url::parts(request.url).host.as_bytes())),
@@ -226,7 +229,7 @@ impl<'p, 'a> Scope<'p, 'a> {
         Some(self.provider.secrets.first()?.expose_secret().as_bytes())
     }
 
-    fn header(&self, name: &str) -> Value<'_> {
+    pub(super) fn header(&self, name: &str) -> Value<'_> {
         let mut values = self.request.headers.get_all(name);
         let first = values.next()?;
         let Some(second) = values.next() else {
@@ -240,20 +243,8 @@ impl<'p, 'a> Scope<'p, 'a> {
         Some(Cow::Owned(joined))
     }
 
-    /// The canonical text of the headers whose names a header lists.
-    fn headers(&self, list: &str) -> Value<'_> {
-        let names = self.header(list)?;
-        let mut text = Vec::new();
-        for name in names.split(|byte| *byte == b',') {
-            let name = std::str::from_utf8(name.trim_ascii()).ok()?;
-            if !text.is_empty() {
-                text.push(b';');
-            }
-            text.extend_from_slice(name.to_ascii_lowercase().as_bytes());
-            text.push(b':');
-            text.extend_from_slice(&self.header(name)?);
-        }
-        Some(Cow::Owned(text))
+    fn all<'s>(&'s self, parts: &'s [Expr], frame: Frame<'s>) -> Option<Vec<Cow<'s, [u8]>>> {
+        parts.iter().map(|part| self.eval(part, frame)).collect()
     }
 
     /// A digest of all that arrived and when, to the nanosecond.
@@ -279,7 +270,13 @@ impl<'p, 'a> Scope<'p, 'a> {
         form::is_form(content_type).then_some(self.request.body)
     }
 
-    fn slice<'s>(&'s self, doc: Doc, slot: usize, frame: Frame<'s>) -> Option<&'s [u8]> {
+    fn form_field(&self, name: &str) -> Option<Cow<'a, [u8]>> {
+        let content_type = self.request.headers.get("content-type")?;
+        form::field(content_type, self.request.body, name)
+    }
+
+    /// The exact text of a wanted value.
+    pub(crate) fn slice<'s>(&'s self, doc: Doc, slot: usize, frame: Frame<'s>) -> Option<&'s [u8]> {
         self.document(doc, frame)?.slice(slot)
     }
 
@@ -300,12 +297,17 @@ impl<'p, 'a> Scope<'p, 'a> {
     /// The JSON body: the bytes received, or what carries them. `None` as long as that is a token not yet verified.
     pub(crate) fn body_document(&self) -> Option<&Document<'a>> {
         let from = self.provider.rules.body_from.as_ref();
-        if self.claims.get().is_none() && from.is_some_and(reads_claims) {
+        let too_soon = |expr: &Expr| match expr {
+            Expr::Json { doc: Doc::Claims, .. } => self.claims.get().is_none(),
+            Expr::Decrypted | Expr::Decrypt(_) => self.proved_by.get().is_none(),
+            _ => false,
+        };
+        if from.is_some_and(|from| from.any(&too_soon)) {
             return None;
         }
         Some(self.body.get_or_init(|| {
             let carried = from.and_then(|expr| match expr {
-                Expr::Form(name) => form::first(self.form_body()?, name),
+                Expr::Form(name) => self.form_field(name),
                 other => Some(Cow::Owned(self.eval(other, Frame::default())?.into_owned())),
             });
             let text = carried.unwrap_or(Cow::Borrowed(self.request.body));
@@ -333,7 +335,7 @@ impl<'p, 'a> Scope<'p, 'a> {
     /// The JSON text in a form field.
     pub(crate) fn form_document(&self, index: usize) -> Option<&Document<'a>> {
         let (name, wanted) = self.provider.rules.documents.forms.get(index)?;
-        let read = || Some(Document::read(form::first(self.form_body()?, name)?, wanted));
+        let read = || Some(Document::read(self.form_field(name)?, wanted));
         self.forms.get(index)?.get_or_init(read).as_ref()
     }
 
@@ -346,10 +348,6 @@ impl<'p, 'a> Scope<'p, 'a> {
             .chain(forms)
             .find_map(|document| document.found.as_ref().err())
     }
-}
-
-fn reads_claims(expr: &Expr) -> bool {
-    expr.any(&|expr| matches!(expr, Expr::Json { doc: Doc::Claims, .. }))
 }
 
 impl<'a> Document<'a> {

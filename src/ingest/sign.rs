@@ -8,11 +8,12 @@ use secrecy::ExposeSecret as _;
 
 use super::{
     OwnedRequest, batch,
-    fill::{Filler, SIGNATURE},
+    fill::Filler,
+    place::place,
     scope::{Frame, Scope},
     sign_jwt, time, verify,
 };
-use crate::adapters::{Digester, Encoding, Expr, Function, Key, Material, Provider, Scheme, Signature};
+use crate::adapters::{Digester, ENCRYPTED, Encoding, Expr, Key, Material, Provider, Scheme, Signature};
 
 /// How far past the tolerance a stale request lies.
 const STALE_BY: i64 = 3600;
@@ -82,7 +83,11 @@ impl<'k> Signer<'k> {
 /// [`SignError`], where no rule fits the sample, or there is no such way to be wrong.
 pub fn sign(provider: &Provider, sample: &OwnedRequest, now: Timestamp, bad: Bad) -> Result<OwnedRequest, SignError> {
     let secret = provider.secrets.first().map_or("", |secret| secret.expose_secret());
-    let fill = |now: Timestamp, secret: &str| Filler::new(now, secret, &provider.options).request(sample);
+    let fill = |now: Timestamp, secret: &str| {
+        let mut filled = Filler::new(now, secret, &provider.options).request(sample);
+        encrypt(provider, &mut filled);
+        filled
+    };
     if !provider.rules.verify {
         return match bad {
             Bad::None => Ok(fill(now, secret)),
@@ -144,6 +149,16 @@ fn choose<'p>(
     }
 }
 
+/// Encrypts the body of a sample, as its sender does.
+fn encrypt(provider: &Provider, request: &mut OwnedRequest) {
+    if let (Some(decrypt), Some(key)) = (&provider.rules.decrypt, provider.ciphers.first())
+        && let Some(envelope) = &decrypt.envelope
+        && let Some(ciphertext) = decrypt.seal(key, &request.body)
+    {
+        request.body = envelope.replacen(ENCRYPTED, &ciphertext, 1).into_bytes();
+    }
+}
+
 fn proves(provider: &Provider, request: &OwnedRequest, now: Timestamp) -> bool {
     let headers = request.header_list();
     verify::verify(&Scope::new(provider, request.raw(&headers), now)).is_ok()
@@ -166,6 +181,12 @@ fn wrong_key(
         _ => None,
     };
     let key = match &other {
+        // There the pair's first part is a secret too.
+        Some(other) if matches!(rule.scheme, Scheme::Hash(_)) && key.id.is_some() => Signer {
+            key: other,
+            id: Some(b"not-the-secret"),
+            ..key
+        },
         Some(other) => Signer { key: other, ..key },
         None => Signer { spoil: true, ..key },
     };
@@ -230,12 +251,21 @@ fn value(
     captures.extend(signed_time.map(|time| ("timestamp", time)));
     for name in rule.format.iter().flat_map(|pattern| pattern.names()) {
         if name != "signature" && !captures.iter().any(|(known, _)| *known == name) {
+            let names_headers = Expr::HeaderValues(Box::new(Expr::Capture(name.to_owned())));
             let value = if name == "secret_id" {
-                key.id.unwrap_or_default()
+                Cow::Borrowed(key.id.unwrap_or_default())
+            } else if rule.message.uses(&names_headers) {
+                let names: Vec<_> = scope
+                    .request
+                    .headers
+                    .iter()
+                    .map(|(name, _)| name.to_ascii_lowercase())
+                    .collect();
+                Cow::Owned(names.join(" ").into_bytes())
             } else {
-                b"1"
+                Cow::Borrowed(&b"1"[..])
             };
-            captures.push((name, Cow::Borrowed(value)));
+            captures.push((name, value));
         }
     }
     let signature = signature(
@@ -315,57 +345,4 @@ fn written(encoding: Encoding, bytes: &[u8]) -> String {
         Encoding::Base64 => base64::engine::general_purpose::STANDARD.encode(bytes),
         Encoding::Base64Url => base64::engine::general_purpose::URL_SAFE.encode(bytes),
     }
-}
-
-/// Puts the signatures where the rule looks for them.
-fn place(request: &mut OwnedRequest, rule: &Signature, values: Vec<String>) -> Result<(), SignError> {
-    let mut source = rule.sources.first();
-    let mut wrap: fn(String) -> String = |value| value;
-    if let Some(Expr::Call(function, inner)) = source {
-        source = Some(inner);
-        if *function == Function::Unbase64 {
-            wrap = |value| base64::engine::general_purpose::STANDARD.encode(value);
-        }
-    }
-    let mut values = values.into_iter().map(wrap);
-    let encoded =
-        |value: &str| percent_encoding::utf8_percent_encode(value, percent_encoding::NON_ALPHANUMERIC).to_string();
-    match source {
-        Some(Expr::Numbered(prefix)) => {
-            request.set_header(&format!("{prefix}1"), values.next().unwrap_or_default());
-        }
-        Some(Expr::Body) => request.body = values.next().unwrap_or_default().into_bytes(),
-        Some(Expr::Header(name)) => request.set_header(name, values.next().unwrap_or_default()),
-        Some(Expr::Query(name)) => {
-            let mark = if request.url.contains('?') { '&' } else { '?' };
-            let value = encoded(&values.next().unwrap_or_default());
-            request.url = format!("{}{mark}{name}={value}", request.url);
-        }
-        Some(Expr::Form(name)) => {
-            let value = encoded(&values.next().unwrap_or_default());
-            let mark = if request.body.is_empty() { "" } else { "&" };
-            request
-                .body
-                .extend_from_slice(format!("{mark}{name}={value}").as_bytes());
-        }
-        _ => {
-            for value in values {
-                let at = request
-                    .body
-                    .windows(SIGNATURE.len())
-                    .position(|text| text == SIGNATURE.as_bytes());
-                let Some(at) = at else {
-                    if rule.scheme == Scheme::Token {
-                        // The sample carries it as `{{secret}}`.
-                        break;
-                    }
-                    return Err(SignError::NoRule(format!(
-                        "expected `{SIGNATURE}` where the signature belongs"
-                    )));
-                };
-                request.body.splice(at..at + SIGNATURE.len(), value.bytes());
-            }
-        }
-    }
-    Ok(())
 }

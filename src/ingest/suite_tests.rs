@@ -57,6 +57,7 @@ pub(super) fn provider(adapter: &Adapter, registry: &Registry) -> Provider {
         Some("c2VjcmV0c2VjcmV0c2VjcmV0"),
         Some("73656372657473656372657473656372"),
         Some("user:password"),
+        Some("token:MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY"),
         Some("whsec_c2VjcmV0c2VjcmV0"),
         Some(ED25519),
         Some(P256),

@@ -1,6 +1,6 @@
 //! Puts an event together from its rows in the four tables, and derives its status.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -47,11 +47,18 @@ pub(super) fn assemble(heads: Vec<Head>, parts: Parts) -> Vec<EventDetail> {
 
 fn one(head: Head, mut deliveries: Vec<Delivery>, attempts: Vec<Attempt>, conflicts: u64) -> EventDetail {
     let status = status(&deliveries, head.routes.is_empty() && attempts.is_empty());
-    deliveries.extend(finished(&deliveries, &attempts));
+    let last = last_of_finished(&deliveries, &attempts);
+    let filtered = last
+        .iter()
+        .filter(|a| a.outcome == AttemptOutcome::Filtered)
+        .map(|a| a.handler.clone())
+        .collect();
+    deliveries.extend(finished(&last));
     deliveries.sort_by(|a, b| a.handler.cmp(&b.handler));
     let processed_at = attempts
         .iter()
-        .filter(|a| status == EventStatus::Done && a.outcome == AttemptOutcome::Done)
+        .filter(|_| status == EventStatus::Done)
+        .filter(|a| matches!(a.outcome, AttemptOutcome::Done | AttemptOutcome::Filtered))
         .filter_map(|a| {
             let took = SignedDuration::from_millis(i64::try_from(a.duration_ms).ok()?);
             a.started_at.checked_add(took).ok()
@@ -73,6 +80,7 @@ fn one(head: Head, mut deliveries: Vec<Delivery>, attempts: Vec<Attempt>, confli
             body_sha256: head.body_sha256,
             conflicts,
             deliveries,
+            filtered,
         },
         attempts,
     }
@@ -95,14 +103,20 @@ fn status(deliveries: &[Delivery], is_untouched: bool) -> EventStatus {
     }
 }
 
-/// Deliveries that left the work list: the last attempt of the handler was done.
-fn finished(unfinished: &[Delivery], attempts: &[Attempt]) -> Vec<Delivery> {
-    let mut last: HashMap<&str, &Attempt> = HashMap::new();
+/// The last attempt of each handler whose delivery is not on the work list, by handler.
+fn last_of_finished<'a>(unfinished: &[Delivery], attempts: &'a [Attempt]) -> Vec<&'a Attempt> {
+    let mut last: BTreeMap<&str, &Attempt> = BTreeMap::new();
     for attempt in attempts {
         last.insert(&attempt.handler, attempt);
     }
-    last.into_values()
-        .filter(|a| a.outcome == AttemptOutcome::Done && unfinished.iter().all(|d| d.handler != a.handler))
+    last.retain(|handler, _| unfinished.iter().all(|d| d.handler != *handler));
+    last.into_values().collect()
+}
+
+/// Deliveries that left the work list with their effect: the last attempt of the handler was done.
+fn finished(last: &[&Attempt]) -> Vec<Delivery> {
+    last.iter()
+        .filter(|a| a.outcome == AttemptOutcome::Done)
         .map(|a| Delivery {
             handler: a.handler.clone(),
             state: DeliveryState::Done,

@@ -141,7 +141,7 @@ pub trait Admin: Send + Sync {
     fn secrets(&self) -> StoreFuture<'_, Vec<SealedSecret>>;
 
     /// Keeps a provider's secret where it has none, or with `None` removes the one that it has. Answers after the
-    /// commit; `false`: there was one already, or none to remove, and nothing changed. `source` says who did it.
+    /// commit; `false`: there was one already, or none to remove, and nothing changed. `source` says who did it, in the audit too.
     fn set_secret<'a>(&'a self, provider: &'a str, sealed: Option<Vec<u8>>, source: &'a str) -> StoreFuture<'a, bool>;
 
     /// Whether the database can be written now.

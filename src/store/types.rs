@@ -150,6 +150,8 @@ pub struct EventRow {
     /// How often another body came under this id.
     pub conflicts: u64,
     pub deliveries: Vec<Delivery>,
+    /// Handlers whose filter did not want it.
+    pub filtered: Vec<String>,
 }
 
 /// The exact bytes of an event, with what came beside them.

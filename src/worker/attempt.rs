@@ -7,12 +7,12 @@ use jiff::Timestamp;
 use tokio::time::{Instant, timeout};
 
 use super::{
-    Shared,
+    Shared, doubt,
     lane::{Held, Lane},
 };
 use crate::{
-    domain::{Claim, Outcome, RetryPolicy, Settle},
-    handlers::{Action, Failure, Handler, SqlAction},
+    domain::{Claim, Outcome, Settle},
+    handlers::{Action, Failure, Handler, OnUnknown, Outgoing, Route, Shaped, SqlAction},
     store::{Applied, Effect, StoreError},
 };
 
@@ -22,15 +22,17 @@ const ERROR_CHARS: usize = 2_000;
 const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(24 * 3600);
 
 /// What the handler's part came to.
-enum Verdict {
+pub(super) enum Verdict {
     Failed(Failure),
     Done,
+    /// The handler's filter does not want the event.
+    Filtered(String),
     /// Effect and settle are committed already.
     Applied,
     /// The claim had ended.
     Stale,
-    /// Nobody knows; the claim is left to its lease.
-    Unknown,
+    /// The store did not say what became of an effect of its own; the claim is left to its lease.
+    Unsaid,
 }
 
 pub(super) async fn attempt(
@@ -48,18 +50,26 @@ pub(super) async fn attempt(
     }
     let claim = &held.claim;
     let limit = lane.route.timeout;
-    let verdict = match &lane.route.action {
-        Action::Outside(handler) => outside(handler.as_ref(), claim, limit).await,
-        Action::InStore(action) => in_store(&shared, action, claim, started_at, limit).await,
+    let verdict = match doubt::of_earlier(&shared, &lane, claim).await {
+        Some(verdict) => verdict,
+        None => match shaped(&lane, claim).await {
+            Ok(Shaped::Send(outgoing)) => match &lane.route.action {
+                Action::Outside(handler) => outside(handler.as_ref(), &outgoing, limit).await,
+                Action::InStore(action) => in_store(&shared, action, &outgoing, started_at, limit).await,
+            },
+            Ok(Shaped::Filtered(detail)) => Verdict::Filtered(detail),
+            Err(failure) => Verdict::Failed(failure),
+        },
     };
     let duration = begun.elapsed();
     lane.metrics.seconds.record(duration);
     let outcome = match verdict {
         Verdict::Done => Outcome::Done,
-        Verdict::Failed(failure) => judge(&lane.route.retry, claim.attempt, failure, rand::random()),
+        Verdict::Filtered(detail) => Outcome::Filtered { detail },
+        Verdict::Failed(failure) => judge(&lane.route, claim.attempt, failure, rand::random()),
         Verdict::Applied => return lane.metrics.done.increment(1),
         Verdict::Stale => return lane.metrics.stale.increment(1),
-        Verdict::Unknown => return lane.metrics.unknown.increment(1),
+        Verdict::Unsaid => return lane.metrics.unsaid.increment(1),
     };
     report(&lane, claim, &outcome);
     let settle = Settle {
@@ -74,25 +84,43 @@ pub(super) async fn attempt(
     shared.store.settle(settle).await;
 }
 
-async fn outside(handler: &dyn Handler, claim: &Claim, limit: Duration) -> Verdict {
-    let work = AssertUnwindSafe(async { handler.handle(claim).await }).catch_unwind();
+async fn shaped<'a>(lane: &'a Lane, claim: &'a Claim) -> Result<Shaped<'a>, Failure> {
+    match &lane.route.shape {
+        None => Ok(Shaped::Send(Outgoing::raw(claim))),
+        Some(shape) => shape.apply(claim).await,
+    }
+}
+
+async fn outside(handler: &dyn Handler, outgoing: &Outgoing<'_>, limit: Duration) -> Verdict {
+    let work = AssertUnwindSafe(async { handler.handle(outgoing).await }).catch_unwind();
     // Its timer is set only when the handler is not ready at once.
     match timeout(limit, work).await {
         Ok(Ok(Ok(()))) => Verdict::Done,
         Ok(Ok(Err(failure))) => Verdict::Failed(failure),
-        Ok(Err(panic)) => Verdict::Failed(Failure::Retry(format!("the handler panicked: {}", text_of(&*panic)))),
-        Err(_) => Verdict::Failed(timed_out(limit)),
+        Ok(Err(panic)) => no_answer(outgoing, format!("the handler panicked: {}", text_of(&*panic))),
+        Err(_) => no_answer(
+            outgoing,
+            format!("no answer within {}", crate::units::format_duration(limit)),
+        ),
     }
+}
+
+/// What was not sent had no effect; of what was sent nobody knows.
+fn no_answer(outgoing: &Outgoing<'_>, error: String) -> Verdict {
+    Verdict::Failed(match outgoing.is_sent() {
+        true => Failure::Unknown(format!("{error}; whether it had its effect is unknown")),
+        false => Failure::Retry(error),
+    })
 }
 
 async fn in_store(
     shared: &Shared,
     action: &SqlAction,
-    claim: &Claim,
+    outgoing: &Outgoing<'_>,
     started_at: Timestamp,
     limit: Duration,
 ) -> Verdict {
-    let params = match std::panic::catch_unwind(AssertUnwindSafe(|| (action.params)(claim))) {
+    let params = match std::panic::catch_unwind(AssertUnwindSafe(|| (action.params)(outgoing))) {
         Ok(Ok(params)) => params,
         Ok(Err(failure)) => return Verdict::Failed(failure),
         Err(panic) => {
@@ -101,7 +129,7 @@ async fn in_store(
         }
     };
     let effect = Effect {
-        claim: claim.clone(),
+        claim: outgoing.claim.clone(),
         statement: action.statement.clone(),
         params,
         started_at,
@@ -114,17 +142,23 @@ async fn in_store(
         Ok(Applied::Stale) => Verdict::Stale,
         Ok(Applied::Failed(error)) | Err(StoreError::Refused(error)) => Verdict::Failed(Failure::Retry(error)),
         Err(error @ StoreError::Full) => Verdict::Failed(Failure::Retry(error.to_string())),
-        Err(StoreError::Unavailable(_) | StoreError::Closed) => Verdict::Unknown,
+        Err(StoreError::Unavailable(_) | StoreError::Closed) => Verdict::Unsaid,
     }
 }
 
-fn timed_out(limit: Duration) -> Failure {
-    Failure::Retry(format!("no answer within {}", crate::units::format_duration(limit)))
-}
-
-fn judge(policy: &RetryPolicy, attempt: u32, failure: Failure, random: f64) -> Outcome {
+fn judge(route: &Route, attempt: u32, failure: Failure, random: f64) -> Outcome {
+    let policy = &route.retry;
     let error = cut(&failure.to_string());
     match (failure, policy.delay(attempt, random)) {
+        // Those that were told the same come back spread out.
+        (Failure::NotNow { after, .. }, _) => Outcome::Postponed {
+            after: after.mul_f64(1.0 + random / 4.0),
+            error,
+        },
+        (Failure::Unknown(_), after) => Outcome::Unknown {
+            after: after.filter(|_| route.on_unknown != OnUnknown::Hold),
+            error,
+        },
         (Failure::GiveUp(_), _) | (_, None) => Outcome::Dead { error },
         // What asks for no pause gets the first one of the policy, or it would use all attempts up at once. Those that
         // were told the same come back spread out.
@@ -144,12 +178,18 @@ fn report(lane: &Lane, claim: &Claim, outcome: &Outcome) {
         Outcome::Done => lane.metrics.done.increment(1),
         Outcome::Released => lane.metrics.released.increment(1),
         Outcome::Retry { .. } => lane.metrics.retry.increment(1),
-        Outcome::Dead { .. } => {
-            lane.metrics.dead.increment(1);
+        Outcome::Filtered { .. } => lane.metrics.filtered.increment(1),
+        Outcome::Postponed { .. } => lane.metrics.postponed.increment(1),
+        Outcome::Unknown { after: Some(_), .. } => lane.metrics.unknown.increment(1),
+        Outcome::Dead { .. } | Outcome::Unknown { after: None, .. } => {
+            match outcome {
+                Outcome::Dead { .. } => lane.metrics.dead.increment(1),
+                _ => lane.metrics.unknown.increment(1),
+            }
             // Without the error: what a target answers may hold what it was sent. The history has it.
             tracing::warn!(
                 handler.name = %claim.handler, event.id = claim.event.id, provider.name = %claim.event.provider,
-                delivery.attempt = claim.attempt, outcome = "dead", "a delivery is dead; its history says why",
+                delivery.attempt = claim.attempt, "a delivery is dead; its history says why",
             );
         }
     }
@@ -175,13 +215,23 @@ fn text_of(panic: &(dyn std::any::Any + Send)) -> &str {
 #[cfg(test)]
 mod unit {
     use super::*;
+    use crate::{domain::RetryPolicy, handlers::LogHandler};
 
     #[test]
     fn the_policy_and_the_target_decide_when_to_try_again() {
-        let policy = RetryPolicy {
-            attempts: 2,
-            base: Duration::from_secs(2),
-            cap: Duration::from_secs(60),
+        let mut policy = Route {
+            name: "h".into(),
+            action: Action::Outside(Arc::new(LogHandler::to(std::io::sink()))),
+            retry: RetryPolicy {
+                attempts: 2,
+                base: Duration::from_secs(2),
+                cap: Duration::from_secs(60),
+            },
+            concurrency: 1,
+            rate_limit: None,
+            timeout: Duration::from_secs(30),
+            shape: None,
+            on_unknown: OnUnknown::Retry,
         };
         let week = Duration::from_secs(7 * 24 * 3600);
         let asks = |after| Failure::RetryAfter {
@@ -207,6 +257,26 @@ mod unit {
         );
         assert_eq!(judge(&policy, 2, asks(week), 1.0), dead("busy"));
         assert_eq!(judge(&policy, 1, Failure::GiveUp("gone".into()), 1.0), dead("gone"));
+
+        let not_now = Failure::NotNow {
+            after: Duration::from_secs(8),
+            error: "away".into(),
+        };
+        let postponed = Outcome::Postponed {
+            after: Duration::from_secs(10),
+            error: "away".into(),
+        };
+        assert_eq!(judge(&policy, 2, not_now, 1.0), postponed, "even on the last attempt");
+
+        let unknown = |after: Option<u64>| Outcome::Unknown {
+            after: after.map(Duration::from_secs),
+            error: "cut".into(),
+        };
+        let cut = || Failure::Unknown("cut".into());
+        assert_eq!(judge(&policy, 1, cut(), 1.0), unknown(Some(2)));
+        assert_eq!(judge(&policy, 2, cut(), 1.0), unknown(None), "out of attempts");
+        policy.on_unknown = OnUnknown::Hold;
+        assert_eq!(judge(&policy, 1, cut(), 1.0), unknown(None), "held");
     }
 
     #[test]

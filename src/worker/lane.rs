@@ -20,7 +20,7 @@ use tokio::{
 
 use crate::{
     domain::{Bucket, Claim},
-    handlers::Route,
+    handlers::{Action, Route},
     store::Lease,
 };
 
@@ -85,8 +85,12 @@ pub(super) struct Metrics {
     pub(super) retry: Counter,
     pub(super) dead: Counter,
     pub(super) released: Counter,
-    /// The store did not say what became of an effect of its own; the claim is left to its lease.
+    pub(super) filtered: Counter,
+    pub(super) postponed: Counter,
+    /// Sent, and no answer came.
     pub(super) unknown: Counter,
+    /// The store did not say what became of an effect of its own; the claim is left to its lease.
+    pub(super) unsaid: Counter,
     pub(super) stale: Counter,
     pub(super) seconds: Histogram,
     in_flight: Gauge,
@@ -130,6 +134,10 @@ impl Lane {
     /// All or nothing. What is refused goes to the table; while the table holds a backlog, fresh work gets half of the
     /// queue, so that it cannot keep older work out for ever.
     pub(super) fn reserve(&self, count: usize, bytes: usize) -> bool {
+        if self.handler_room() < count {
+            self.set_backlog(true);
+            return false;
+        }
         let cap = self.cap.load(Relaxed);
         let cap = if self.backlog.load(Relaxed) == NONE {
             cap
@@ -227,7 +235,15 @@ impl Lane {
         if waiting > cap / 2 || self.free_bytes() == 0 {
             return 0;
         }
-        cap - waiting
+        (cap - waiting).min(self.handler_room())
+    }
+
+    /// None while its target is known to be away: what waits in the table costs nothing.
+    fn handler_room(&self) -> usize {
+        match &self.route.action {
+            Action::Outside(handler) => handler.room(),
+            Action::InStore(_) => usize::MAX,
+        }
     }
 
     pub(super) fn free_bytes(&self) -> usize {
@@ -357,7 +373,10 @@ impl Metrics {
             retry: attempts("retry"),
             dead: attempts("dead"),
             released: attempts("released"),
+            filtered: attempts("filtered"),
+            postponed: attempts("postponed"),
             unknown: attempts("unknown"),
+            unsaid: attempts("unsaid"),
             stale: counter!("cerca_claims_stale_total", "handler" => handler.to_owned()),
             seconds: histogram!("cerca_attempt_seconds", "handler" => handler.to_owned()),
             in_flight: gauge!("cerca_attempts_in_flight", "handler" => handler.to_owned()),

@@ -10,6 +10,7 @@
 
 mod attempt;
 mod dispatcher;
+mod doubt;
 mod handoff;
 mod isolation;
 mod lane;

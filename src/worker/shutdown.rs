@@ -14,7 +14,10 @@ use tokio::{
 };
 
 use super::{Shared, lane::Lane};
-use crate::domain::{Claim, Outcome, Settle};
+use crate::{
+    domain::{Claim, Outcome, Settle},
+    handlers::Action,
+};
 
 /// How long a store may take for the last settles, beyond the deadline.
 const FLUSH: Duration = Duration::from_secs(5);
@@ -74,10 +77,22 @@ async fn cut_off(shared: &Shared) {
         running.into_iter().map(move |running| (lane, running))
     }) {
         running.abort.abort();
-        lane.metrics.retry.increment(1);
-        let outcome = Outcome::Retry {
-            after: Duration::ZERO,
-            error: "cut off by a shutdown; its effect is unknown".into(),
+        let outcome = match &lane.route.action {
+            Action::Outside(_) => {
+                lane.metrics.unknown.increment(1);
+                Outcome::Unknown {
+                    after: Some(Duration::ZERO),
+                    error: "cut off by a shutdown; whether it had its effect is unknown".into(),
+                }
+            }
+            // Its effect commits with its settle or not at all.
+            Action::InStore(_) => {
+                lane.metrics.retry.increment(1);
+                Outcome::Retry {
+                    after: Duration::ZERO,
+                    error: "cut off by a shutdown".into(),
+                }
+            }
         };
         settle(
             shared,

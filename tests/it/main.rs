@@ -6,7 +6,9 @@
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "this whole binary is tests")]
 #![allow(unreachable_pub, reason = "the support modules are written as a library would be")]
 
+mod away;
 mod bytes;
+mod doubt;
 mod durable;
 mod lease;
 mod limits;
@@ -18,6 +20,7 @@ mod refuse;
 mod retry;
 mod seal;
 mod senders;
+mod shape;
 mod slow;
 mod support;
 mod suspects;

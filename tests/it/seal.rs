@@ -101,6 +101,10 @@ async fn a_secret_that_is_handed_over_is_kept_sealed_and_used(store: TestStore) 
     server.stop().await;
     let server = setup.start().await;
     assert_eq!(event(&server, SECRET, "five").await, 200);
+    // The command line signs and verifies with what is stored.
+    let url = format!("http://{}", server.public());
+    let sent = server.cli(&["trigger", "asana", "--url", &url]);
+    assert!(sent.status.success(), "{}", String::from_utf8_lossy(&sent.stderr));
     // Asana did not read the first answer, and asks again.
     assert_eq!(shake(&server, SECRET).await, (200, SECRET.to_owned()));
     assert_eq!(rows(&store).await, 1);

@@ -9,6 +9,7 @@
 
 #[macro_use]
 mod support;
+mod cost;
 mod effects;
 mod inbox;
 mod lists;

@@ -24,10 +24,10 @@ async fn woken(taker: &Taker, before: usize, what: &str) -> usize {
 /// Waits until the other process hears what is said.
 async fn listens(db: &Db) {
     for _ in 0..600 {
-        // The last that it asks before it only listens.
+        // The last that it says before it only listens.
         let listening = "SELECT count(*) FROM pg_stat_activity
                          WHERE application_name = 'cerca listen' AND datname = current_database()
-                           AND state = 'idle' AND query LIKE 'SELECT current_schema%'";
+                           AND state = 'idle' AND (query LIKE 'LISTEN%' OR query LIKE 'SELECT current_schema%')";
         if db.number(listening).await == 1 {
             return;
         }

@@ -3,17 +3,18 @@
 use std::time::Duration;
 
 use cerca::{
-    domain::Outcome,
-    store::{Accepted, Options, StoreError, open},
+    domain::{Claim, Outcome},
+    store::{Accepted, Options, StoreError, StoreFuture, open},
 };
 use futures_util::future::join_all;
 
-use crate::support::{Db, Taker, event, settle};
+use crate::support::{Db, Raw, Taker, event, request, settle};
 
 on_both!(
     a_new_process_finds_everything,
     two_processes_share_a_store,
-    the_store_answers_a_ping
+    the_store_answers_a_ping,
+    a_claim_that_nobody_waits_for_takes_nothing,
 );
 
 async fn a_new_process_finds_everything(db: Db) {
@@ -54,6 +55,37 @@ async fn two_processes_share_a_store(db: Db) {
     assert_eq!(answers.iter().filter(|a| **a == Accepted::Stored).count(), 100);
     assert_eq!(db.number("SELECT count(*) FROM deliveries").await, 100);
     other.close().await;
+}
+
+/// Two claims: one that finds nothing and whose answer is waited for, then one that is given up.
+fn ask_and_leave(db: &Db) -> StoreFuture<'_, Vec<Claim>> {
+    let first = db.store.claim(request(&[("nobody", 1)]));
+    drop(db.store.claim(request(&[("a", 1)])));
+    first
+}
+
+/// While the database is busy, a claim may come too late for the worker that asked.
+async fn a_claim_that_nobody_waits_for_takes_nothing(db: Db) {
+    db.store.accept(vec![event("e1", "a")]).await.unwrap();
+    let first = match &db.raw {
+        Raw::Sqlite(raw) => {
+            let lock = raw.begin_with("BEGIN IMMEDIATE").await.unwrap();
+            let first = ask_and_leave(&db);
+            lock.rollback().await.unwrap();
+            first
+        }
+        Raw::Postgres(raw) => {
+            let mut lock = raw.begin().await.unwrap();
+            sqlx::query("LOCK TABLE deliveries").execute(&mut *lock).await.unwrap();
+            let first = ask_and_leave(&db);
+            lock.rollback().await.unwrap();
+            first
+        }
+    };
+    assert!(first.await.unwrap().is_empty());
+    let claim = db.claim("a", 1).await;
+    assert_eq!(claim.len(), 1);
+    assert_eq!(claim[0].attempt, 1);
 }
 
 async fn the_store_answers_a_ping(db: Db) {

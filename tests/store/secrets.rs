@@ -66,4 +66,13 @@ async fn a_removed_secret_makes_room_and_its_row_stays(db: Db) {
         .texts("SELECT source FROM provider_secrets ORDER BY generation")
         .await;
     assert_eq!(sources, ["handshake", "cli", "handshake"]);
+    let lines = db
+        .texts("SELECT actor || ' ' || action || ' ' || target FROM audit ORDER BY id")
+        .await;
+    let expected = [
+        "handshake keep_secret p",
+        "cli remove_secret p",
+        "handshake keep_secret p",
+    ];
+    assert_eq!(lines, expected);
 }

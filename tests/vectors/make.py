@@ -25,6 +25,7 @@ except ImportError as missing:
 
 import apps
 import brazil
+import further
 import payments
 import platforms
 from base import *
@@ -613,7 +614,7 @@ def more_cases(out):
         out.rejected("no time", bad, [key])
 
 
-for part in (apps, brazil, payments, platforms):
+for part in (apps, brazil, further, payments, platforms):
     assert not PROVIDERS.keys() & part.PROVIDERS.keys(), part
     PROVIDERS |= part.PROVIDERS
 

@@ -14,7 +14,8 @@ def adyen_events(r):
 
 
 def braintree_key(private):
-    return bytes.fromhex(private)
+    """Of a pair of keys, or of the SHA-1 alone."""
+    return hashlib.sha1(private.split(":")[1].encode()).digest() if ":" in private else bytes.fromhex(private)
 
 
 def braintree(r, key, at):
@@ -39,6 +40,14 @@ def braintree_cases(c):
     private = "not-a-real-private-key"
     derived = hashlib.sha1(private.encode()).hexdigest()
     value = "sample_key|" + hmac.new(hashlib.sha1(private.encode()).digest(), payload.encode(), hashlib.sha1).hexdigest()
+    pair = "sample_key:" + private
+    c.event("the pair of keys", c.form([("bt_payload", payload), ("bt_signature", value)]), [pair])
+    c.rejected("the pair of keys, another's signature", c.form([("bt_payload", payload), ("bt_signature", value.replace("sample", "other"))]), [pair])
+    challenge = "20f9f8ed05f77439fe955c977e4c8a53"
+    answer = hmac.new(hashlib.sha1(private.encode()).digest(), challenge.encode(), hashlib.sha1).hexdigest()
+    c.challenge("the challenge", c.get(f"?bt_challenge={challenge}"), [pair], "sample_key|" + answer)
+    for case, text in (("no hex", "20f9f8ed05f77439fe955c977e4c8a5x"), ("base64", "PG5vdGlmaWNhdGlvbj4="), ("an empty one", "")):
+        c.rejected(f"the challenge, {case}", c.get("?bt_challenge=" + urllib.parse.quote(text)), [pair])
     c.event("a key from its private key", c.form([("bt_payload", payload), ("bt_signature", value)]), [derived])
 
 
@@ -109,7 +118,7 @@ def klarna_cases(c):
 
 PROVIDERS = {
     "adyen_platforms": Provider(keyed("HmacSignature", b64, bytes.fromhex), adyen_events, "HmacSignature", lambda n, i: hexadecimal(64)(n, i).upper()),
-    "braintree": Provider(braintree, braintree_events, "form:bt_signature", hexadecimal(40), tamper="payload", cases=braintree_cases),
+    "braintree": Provider(braintree, braintree_events, "form:bt_signature", lambda name, n: f"sample_key:not-a-real-private-key-{n}", tamper="payload", cases=braintree_cases),
     "btcpay": Provider(body_hex("BTCPay-Sig", "sha256="), btcpay_events, "BTCPay-Sig", cases=btcpay_cases),
     "coinbase_commerce": Provider(body_hex("X-CC-Webhook-Signature"), fields("event/id", "event/type"), "X-CC-Webhook-Signature", lambda n, i: str(uuid.UUID(int=i)), answer=""),
     "creem": Provider(body_hex("creem-signature"), fields("id", "eventType"), "creem-signature", prefixed("whsec_"), answer=""),

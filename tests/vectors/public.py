@@ -385,6 +385,46 @@ def table(make):
     }
 
 
+INSTALL_KEY = "https://connect-install-keys.atlassian.com/install-1"
+
+
+def installation(out, make):
+    """The call that brings the secret, signed with one of Atlassian's own keys."""
+    now, private, provider = make.NOW, load("rsa-1"), out.provider
+    pem = private.public_key().public_bytes(PEM, SPKI).decode()
+    base = "https://hooks.example.com"
+    usual = provider.config
+    provider.config = {"base_url": base, "certs": {INSTALL_KEY: pem}}
+    body = {"key": "acme-app", "clientKey": "sample-client", "sharedSecret": "not-a-real-shared-secret", "eventType": "installed"}
+    good = {"iss": "sample-client", "iat": now, "exp": now + 180, "aud": [base]}
+
+    def call(claims=None, body=body, key=private, kid="install-1", algorithm="RS256"):
+        r = make.post(out.name, make.compact(body).encode(), [make.JSON])
+        r.set("Authorization", "JWT " + jws(good | {"qsh": query_hash(r)} | (claims or {}), key, algorithm, {"kid": kid}))
+        return r
+
+    out.challenge("the installation", call(), [])
+    out.challenge("the installation, the audience alone", call({"aud": base}), [])
+    out.rejected("the installation, for another app", call({"aud": ["https://evil.example"]}), [])
+    out.rejected("the installation, of another client", call({"iss": "other"}), [])
+    out.rejected("the installation, expired", call({"exp": now - 120}), [])
+    out.rejected("the installation, another query", call({"qsh": sha(b"other")}), [])
+    out.rejected("the installation, another's key", call(key=load("rsa-2")), [])
+    out.rejected("the installation, a key that is not at hand", call(kid="install-2"), [])
+    out.rejected("the installation, its own secret", call(key="not-a-real-shared-secret", algorithm="HS256"), [])
+    out.rejected("the installation, without a secret", call(body={k: v for k, v in body.items() if k != "sharedSecret"}), [])
+    gone = body | {"eventType": "uninstalled"}
+    out.event("the end of the installation", call(body=gone), [], [(sha(make.compact(gone).encode()), "uninstalled")])
+    other = make.post(out.name, b'{"webhookEvent":"jira:issue_created"}', [make.JSON])
+    other.set("Authorization", "JWT " + jws(good | {"qsh": query_hash(other)}, private, "RS256", {"kid": "install-1"}))
+    out.rejected("an event with the installation's key", other, [])
+    secret = body["sharedSecret"]
+    event = make.sample(out.name, make.samples_of(out.name)[0], secret, now, "kept")
+    event.set("Authorization", "JWT " + jws({"iss": "sample-client", "iat": now, "exp": now + 180, "qsh": query_hash(event)}, secret))
+    out.event("an event with the secret that came", event, [secret])
+    provider.config = usual
+
+
 def more_cases(out, make):
     """Cases that only one of these senders has."""
     name, provider, now = out.name, out.provider, make.NOW
@@ -475,6 +515,7 @@ def more_cases(out, make):
         bad = request.copy()
         bad.url += "?x=1"
         out.rejected("another query", bad, [key])
+        installation(out, make)
         claims = {"iss": "other", "iat": now, "exp": now + 180, "qsh": query_hash(request)}
         with_token("another installation", jws(claims, key), [key], prefix="JWT ")
     if name == "google_pubsub":

@@ -61,6 +61,91 @@ const standard = (name, more = {}) => ({
 const settings = "x-twilio-webhooks-signature-settings";
 
 const LIBRARIES = {
+  alipay: {
+    package: "alipay-sdk",
+    load: () => require("alipay-sdk").AlipaySdk,
+    only: (line) => !/(another|other) application/.test(line.case),
+    verify: (AlipaySdk, { request, secret }) => {
+      const alipayPublicKey = secret.replace(/-----[A-Z ]+-----|\s/g, "");
+      return new AlipaySdk({ appId: "1", privateKey: "not-real", alipayPublicKey, signType: request.form?.sign_type ?? "RSA2" }).checkNotifySign(request.form ?? {}, true);
+    },
+  },
+  wecom: {
+    package: "@wecom/crypto",
+    load: () => require("@wecom/crypto"),
+    only: (line) => !line.case.includes("document type"),
+    verify: (sdk, { line, secret, body }) => {
+      const query = new URL(line.url).searchParams;
+      const text = query.get("echostr") ?? /<Encrypt><!\[CDATA\[(.*?)\]\]>/.exec(body)?.[1] ?? /"encrypt":"(.*?)"/.exec(body)?.[1] ?? "";
+      const [token, key] = secret.split(":");
+      if (sdk.getSignature(token, query.get("timestamp"), query.get("nonce"), text) !== query.get("msg_signature")) return false;
+      const { message } = sdk.decrypt(key, text);
+      return line.expect.response_body && query.get("echostr") ? message === line.expect.response_body : message.length > 0;
+    },
+  },
+  dropbox_sign: {
+    package: "@dropbox/sign",
+    load: () => require("@dropbox/sign"),
+    only: (line) => !/cut|field/.test(line.case),
+    verify: (sdk, { request, secret, body }) => {
+      const text = request.form?.json ?? body.slice(body.indexOf("{"), body.lastIndexOf("}") + 1);
+      const { event } = JSON.parse(text);
+      return sdk.EventCallbackHelper.isValid(secret, { event: { eventTime: event.event_time, eventType: event.event_type, eventHash: event.event_hash } });
+    },
+  },
+  hook0: {
+    package: "hook0-client",
+    load: () => require("hook0-client"),
+    // Version 0 is not taken here.
+    only: (line) => !line.case.includes("version 0"),
+    verify: (sdk, { request, secret, body }) => sdk.verifyWebhookSignatureWithCurrentTime(request.headers["x-hook0-signature"], Buffer.from(body), new Headers(request.headers), secret, 300, new RealDate(now)) === true,
+  },
+  braintree: {
+    package: "braintree",
+    load: () => require("braintree"),
+    // The library takes the pair only.
+    only: (line) => line.secrets.some((secret) => secret.includes(":")),
+    verify: async (sdk, { line, request, secret }) => {
+      const [publicKey, privateKey] = secret.split(":");
+      const gateway = new sdk.BraintreeGateway({ environment: sdk.Environment.Sandbox, merchantId: "m", publicKey, privateKey });
+      const challenge = new URL(line.url).searchParams.get("bt_challenge");
+      if (challenge !== null) {
+        const answer = await gateway.webhookNotification.verify(challenge);
+        return line.expect.response_body === undefined ? undefined : answer === line.expect.response_body;
+      }
+      return !gateway.webhookNotification.validateSignature(request.form.bt_signature, request.form.bt_payload);
+    },
+  },
+  atlassian_connect: {
+    package: "atlassian-jwt",
+    load: () => require("atlassian-jwt"),
+    only: (line) => !/install|another/.test(line.case),
+    verify: (sdk, { line, request, secret }) => {
+      const claims = sdk.decodeSymmetric(request.headers.authorization.replace(/^JWT /, ""), secret, "HS256");
+      const url = new URL(line.url);
+      return claims.qsh === sdk.createQueryStringHash(sdk.fromMethodAndUrl(line.method, url.pathname + url.search));
+    },
+  },
+  easypost: {
+    package: "@easypost/api",
+    load: () => new (require("@easypost/api"))("not-real"),
+    verify: (client, { request, secret, body }) => Boolean(client.Utils.validateWebhook(Buffer.from(body), request.headers, secret)),
+  },
+  elevenlabs: {
+    package: "@elevenlabs/elevenlabs-js",
+    load: () => new (require("@elevenlabs/elevenlabs-js").ElevenLabsClient)({ apiKey: "not-real" }).webhooks,
+    verify: async (hooks, { request, secret, body }) => (await hooks.constructEvent(body, request.headers["elevenlabs-signature"], secret), true),
+  },
+  onfido: {
+    package: "@onfido/api",
+    load: () => require("@onfido/api").WebhookEventVerifier,
+    verify: (Verifier, { request, secret, body }) => (new Verifier(secret).readPayload(body, request.headers["x-sha2-signature"]), true),
+  },
+  fintoc: {
+    package: "fintoc",
+    load: () => require("fintoc").WebhookSignature,
+    verify: (Signature, { request, secret, body }) => Signature.verifyHeader(body, request.headers["fintoc-signature"], secret, 300) !== false,
+  },
   stripe: {
     package: "stripe",
     load: () => new (require("stripe"))("sk_test_notReal").webhooks,

@@ -73,6 +73,7 @@ fn row((index, event): (usize, NewEvent)) -> EventRow {
         size: event.payload.len() as u64,
         body_sha256: event.body_sha256,
         conflicts: 0,
+        filtered: Vec::new(),
         deliveries: Vec::new(),
     }
 }

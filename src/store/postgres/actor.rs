@@ -53,9 +53,28 @@ impl Actor {
         &self,
         work: impl for<'c> FnOnce(&'c mut PgConnection) -> BoxFuture<'c, sqlx::Result<T>> + Send + 'static,
     ) -> StoreFuture<'static, T> {
+        self.queue(work, false)
+    }
+
+    /// The same for what is of use only to the waiter: when nobody waits any more, it does not begin.
+    pub(super) fn ask_while_waiting<T: Send + 'static>(
+        &self,
+        work: impl for<'c> FnOnce(&'c mut PgConnection) -> BoxFuture<'c, sqlx::Result<T>> + Send + 'static,
+    ) -> StoreFuture<'static, T> {
+        self.queue(work, true)
+    }
+
+    fn queue<T: Send + 'static>(
+        &self,
+        work: impl for<'c> FnOnce(&'c mut PgConnection) -> BoxFuture<'c, sqlx::Result<T>> + Send + 'static,
+        only_while_waiting: bool,
+    ) -> StoreFuture<'static, T> {
         let (reply, answer) = oneshot::channel();
         let sent = self.0.send(Box::new(move |link| {
             Box::pin(async move {
+                if only_while_waiting && reply.is_closed() {
+                    return;
+                }
                 let done = link.run(work).await.map_err(|failed| failed.error);
                 let _ = reply.send(done);
             })

@@ -190,7 +190,7 @@ impl Inbox for PostgresStore {
 impl Queue for PostgresStore {
     fn claim(&self, request: ClaimRequest) -> StoreFuture<'_, Vec<Claim>> {
         self.claims
-            .ask(move |db| Box::pin(async move { claim::claim(db, &request).await }))
+            .ask_while_waiting(move |db| Box::pin(async move { claim::claim(db, &request).await }))
     }
 
     fn claim_suspect(&self, handlers: Vec<Arc<str>>, lease: Duration) -> StoreFuture<'_, Option<Claim>> {

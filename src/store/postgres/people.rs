@@ -110,7 +110,7 @@ pub(super) async fn discard(
 }
 
 /// Writes a line of the audit, or adds to the one of an earlier chunk.
-async fn record(
+pub(super) async fn record(
     db: &mut PgConnection,
     line: Option<i64>,
     action: &str,

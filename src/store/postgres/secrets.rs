@@ -1,10 +1,11 @@
 //! Sealed secrets of providers. Rows are only added.
 
-use sqlx::{PgConnection, PgPool};
+use sqlx::{Connection as _, PgConnection, PgPool};
 
 use super::{
     super::{SealedSecret, StoreError},
     connect::read_error,
+    people::record,
     time,
 };
 
@@ -27,13 +28,14 @@ pub(super) async fn list(db: &PgPool) -> Result<Vec<SealedSecret>, StoreError> {
     Ok(rows.into_iter().map(secret).collect())
 }
 
-/// Two at once make the same generation, and one of them nothing.
+/// Two at once make the same generation, and one of them nothing. The line of the audit is of the same transaction.
 pub(super) async fn set(
     db: &mut PgConnection,
     provider: &str,
     sealed: Option<&[u8]>,
     source: &str,
 ) -> sqlx::Result<bool> {
+    let mut tx = db.begin().await?;
     let done = sqlx::query(
         "INSERT INTO provider_secrets (provider, generation, sealed, source)
          SELECT $1, coalesce(max(generation), 0) + 1, $2::bytea, $3 FROM provider_secrets WHERE provider = $1
@@ -45,7 +47,17 @@ pub(super) async fn set(
     .bind(provider)
     .bind(sealed)
     .bind(source)
-    .execute(db)
+    .execute(&mut *tx)
     .await?;
-    Ok(done.rows_affected() == 1)
+    let added = done.rows_affected() == 1;
+    if added {
+        let action = if sealed.is_some() {
+            "keep_secret"
+        } else {
+            "remove_secret"
+        };
+        record(&mut tx, None, action, provider, (source, None), 0).await?;
+    }
+    tx.commit().await?;
+    Ok(added)
 }

@@ -305,13 +305,17 @@ fn outcome(outcome: &Outcome) -> &'static str {
         Outcome::Done => "done",
         Outcome::Retry { .. } => "retry",
         Outcome::Dead { .. } => "dead",
+        Outcome::Filtered { .. } => "filtered",
+        Outcome::Unknown { .. } => "unknown",
+        Outcome::Postponed { .. } => "postponed",
         Outcome::Released => "released",
     }
 }
 
 fn after(outcome: &Outcome) -> Option<i64> {
     match outcome {
-        Outcome::Retry { after, .. } => Some(micros(*after)),
+        Outcome::Retry { after, .. } | Outcome::Postponed { after, .. } => Some(micros(*after)),
+        Outcome::Unknown { after, .. } => after.map(micros),
         _ => None,
     }
 }
@@ -319,7 +323,11 @@ fn after(outcome: &Outcome) -> Option<i64> {
 /// The error text; PostgreSQL's text cannot hold NUL.
 fn detail(outcome: &Outcome) -> Option<String> {
     match outcome {
-        Outcome::Retry { error, .. } | Outcome::Dead { error } => Some(error.replace('\0', "\u{fffd}")),
+        Outcome::Retry { error, .. }
+        | Outcome::Dead { error }
+        | Outcome::Unknown { error, .. }
+        | Outcome::Postponed { error, .. }
+        | Outcome::Filtered { detail: error } => Some(error.replace('\0', "\u{fffd}")),
         _ => None,
     }
 }

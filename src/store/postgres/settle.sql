@@ -16,33 +16,35 @@ held AS MATERIALIZED (
         LIMIT 1
     ) d
 ),
--- What is done leaves the work list.
+-- What is done, or not wanted, leaves the work list.
 done AS (
     DELETE FROM deliveries d USING held h
-    WHERE h.outcome = 'done' AND d.ctid = h.place AND d.lease_token = h.token
+    WHERE h.outcome IN ('done', 'filtered') AND d.ctid = h.place AND d.lease_token = h.token
     RETURNING h.event_id, h.handler, h.attempt, h.started_at, h.duration_ms, h.outcome, h.detail, h.nth, d.lane
 ),
--- What is not done stays: to be tried again, dead, or given back as if it had never been claimed. What is ordered goes back
--- into its line, where an older one may stand by now.
+-- What is not done stays: to be tried again, dead (also what is unknown and has no time for another try), or given back
+-- as if it had never been claimed. What is ordered goes back into its line, where an older one may stand by now.
 kept AS (
     UPDATE deliveries d
-    SET state = CASE WHEN h.outcome = 'dead' THEN 'dead' WHEN d.lane IS NULL THEN 'ready' ELSE 'blocked' END,
-        run_at = CASE h.outcome WHEN 'retry' THEN now() + h.after_micros * interval '1 microsecond' ELSE d.run_at END,
-        attempts = CASE h.outcome WHEN 'released' THEN greatest(d.attempts - 1, 0) ELSE d.attempts END,
+    SET state = CASE WHEN h.outcome = 'dead' OR (h.outcome = 'unknown' AND h.after_micros IS NULL) THEN 'dead'
+                     WHEN d.lane IS NULL THEN 'ready' ELSE 'blocked' END,
+        run_at = coalesce(now() + h.after_micros * interval '1 microsecond', d.run_at),
+        attempts = CASE WHEN h.outcome IN ('released', 'postponed') THEN greatest(d.attempts - 1, 0) ELSE d.attempts END,
         last_error = CASE h.outcome WHEN 'released' THEN d.last_error ELSE h.detail END,
-        lost = CASE h.outcome WHEN 'released' THEN d.lost ELSE 0 END,
-        share = CASE h.outcome WHEN 'released' THEN d.share ELSE d.share | 1 END,
+        lost = CASE WHEN h.outcome IN ('released', 'postponed') THEN d.lost ELSE 0 END,
+        share = CASE WHEN h.outcome IN ('released', 'postponed') THEN d.share ELSE d.share | 1 END,
         lease_token = NULL,
         lease_until = NULL
     FROM held h
-    WHERE h.outcome <> 'done' AND d.ctid = h.place AND d.lease_token = h.token
+    WHERE h.outcome NOT IN ('done', 'filtered') AND d.ctid = h.place AND d.lease_token = h.token
     RETURNING h.event_id, h.handler, h.attempt, h.started_at, h.duration_ms, h.outcome, h.detail, h.nth, d.lane
 ),
 written AS (
     INSERT INTO attempts (event_id, handler, attempt, started_at, duration_ms, outcome, detail)
     SELECT event_id, handler, attempt, started_at, duration_ms, outcome, detail FROM done
     UNION ALL
-    SELECT event_id, handler, attempt, started_at, duration_ms, outcome, detail FROM kept WHERE outcome <> 'released'
+    SELECT event_id, handler, attempt, started_at, duration_ms, outcome, detail FROM kept
+    WHERE outcome NOT IN ('released', 'postponed')
 )
 SELECT nth, lane FROM done
 UNION ALL

@@ -24,7 +24,7 @@ use sqlx::SqlitePool;
 use tokio::sync::{Mutex, Semaphore, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use self::writer::Message;
+use self::writer::{Job, Message};
 use super::{
     Accepted, Admin, Applied, AttemptLimit, ClaimRequest, Discarded, Effect, EventDetail, EventFilter, Handoff, Inbox,
     Lease, Options, Page, Prepared, PurgePolicy, Purged, Queue, Received, Reprocess, ReprocessScope, Reprocessed,
@@ -125,7 +125,13 @@ impl SqliteStore {
         &self,
         work: impl FnOnce(&rusqlite::Connection) -> rusqlite::Result<T> + Send + 'static,
     ) -> StoreFuture<'static, T> {
-        let (job, answer) = writer::job(work);
+        self.ask(writer::job(work))
+    }
+
+    fn ask<T: Send + 'static>(
+        &self,
+        (job, answer): (Job, oneshot::Receiver<Result<T, StoreError>>),
+    ) -> StoreFuture<'static, T> {
         let sent = self.writer.send(Message::Job(job));
         Box::pin(async move {
             sent.map_err(|_| StoreError::Closed)?;
@@ -173,7 +179,7 @@ impl Inbox for SqliteStore {
 
 impl Queue for SqliteStore {
     fn claim(&self, request: ClaimRequest) -> StoreFuture<'_, Vec<Claim>> {
-        self.on_writer(move |db| claim::claim(db, &request))
+        self.ask(writer::claim_job(move |db| claim::claim(db, &request)))
     }
 
     fn claim_suspect(&self, handlers: Vec<Arc<str>>, lease: Duration) -> StoreFuture<'_, Option<Claim>> {

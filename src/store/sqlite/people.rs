@@ -181,7 +181,7 @@ fn give_life(db: &Connection, event: &Stored, handler: &str, task: &Task) -> rus
 }
 
 /// Writes a line of the audit, or adds to the one of an earlier chunk.
-fn record(
+pub(super) fn record(
     db: &Connection,
     line: Option<i64>,
     action: &str,

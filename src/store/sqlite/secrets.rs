@@ -6,6 +6,7 @@ use sqlx::SqlitePool;
 use super::{
     super::{SealedSecret, StoreError},
     connect::{now, read_error, timestamp},
+    people::record,
 };
 
 pub(super) async fn list(db: &SqlitePool) -> Result<Vec<SealedSecret>, StoreError> {
@@ -27,7 +28,8 @@ pub(super) async fn list(db: &SqlitePool) -> Result<Vec<SealedSecret>, StoreErro
     Ok(rows.into_iter().map(secret).collect())
 }
 
-/// The writer holds the lock of the file, so nothing comes between looking and adding.
+/// The writer holds the lock of the file, so nothing comes between looking and adding. The line of the audit is of the same
+/// transaction.
 pub(super) fn set(db: &Connection, provider: &str, sealed: Option<&[u8]>, source: &str) -> rusqlite::Result<bool> {
     let added = db
         .prepare_cached(
@@ -38,5 +40,13 @@ pub(super) fn set(db: &Connection, provider: &str, sealed: Option<&[u8]>, source
                   ORDER BY generation DESC LIMIT 1), 0)",
         )?
         .execute(params![provider, sealed, source, now()])?;
+    if added == 1 {
+        let action = if sealed.is_some() {
+            "keep_secret"
+        } else {
+            "remove_secret"
+        };
+        record(db, None, action, provider, (source, None), 0)?;
+    }
     Ok(added == 1)
 }

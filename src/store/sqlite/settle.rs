@@ -62,7 +62,15 @@ fn write(db: &Connection, settle: &Settle) -> rusqlite::Result<bool> {
     let (id, handler, token) = (settle.event_id, &*settle.handler, settle.token);
     let (changed, outcome, detail) = match &settle.outcome {
         Outcome::Done => (finish(db, id, handler, token)?, AttemptOutcome::Done, None),
-        Outcome::Retry { after, error } => {
+        Outcome::Filtered { detail } => {
+            let changed = finish(db, id, handler, token)?;
+            (changed, AttemptOutcome::Filtered, Some(detail.as_str()))
+        }
+        Outcome::Retry { after, error }
+        | Outcome::Unknown {
+            after: Some(after),
+            error,
+        } => {
             let run_at = now().saturating_add(micros(*after));
             let changed = db
                 .prepare_cached(
@@ -71,16 +79,26 @@ fn write(db: &Connection, settle: &Settle) -> rusqlite::Result<bool> {
                      WHERE event_id = ?1 AND handler = ?2 AND lease_token = ?3 AND state = 'claimed'",
                 )?
                 .execute(params![id, handler, token, run_at, error])?;
-            (changed == 1, AttemptOutcome::Retry, Some(error.as_str()))
+            (changed == 1, kept(&settle.outcome), Some(error.as_str()))
         }
-        Outcome::Dead { error } => {
+        Outcome::Dead { error } | Outcome::Unknown { after: None, error } => {
             let changed = db
                 .prepare_cached(
                     "UPDATE deliveries SET state = 'dead', last_error = ?4, lease_token = NULL, lease_until = NULL
                      WHERE event_id = ?1 AND handler = ?2 AND lease_token = ?3 AND state = 'claimed'",
                 )?
                 .execute(params![id, handler, token, error])?;
-            (changed == 1, AttemptOutcome::Dead, Some(error.as_str()))
+            (changed == 1, kept(&settle.outcome), Some(error.as_str()))
+        }
+        Outcome::Postponed { after, error } => {
+            let changed = db
+                .prepare_cached(
+                    "UPDATE deliveries SET state = 'ready', attempts = max(attempts - 1, 0), run_at = ?4,
+                            last_error = ?5, lease_token = NULL, lease_until = NULL
+                     WHERE event_id = ?1 AND handler = ?2 AND lease_token = ?3 AND state = 'claimed'",
+                )?
+                .execute(params![id, handler, token, now().saturating_add(micros(*after)), error])?;
+            return Ok(changed == 1);
         }
         Outcome::Released => {
             let changed = db
@@ -99,4 +117,13 @@ fn write(db: &Connection, settle: &Settle) -> rusqlite::Result<bool> {
         remember(db, (id, handler, settle.attempt), started, millis, outcome, detail)?;
     }
     Ok(changed)
+}
+
+/// The word of the history for a delivery that stays on the work list.
+fn kept(outcome: &Outcome) -> AttemptOutcome {
+    match outcome {
+        Outcome::Unknown { .. } => AttemptOutcome::Unknown,
+        Outcome::Dead { .. } => AttemptOutcome::Dead,
+        _ => AttemptOutcome::Retry,
+    }
 }

@@ -61,7 +61,28 @@ pub(super) fn job<T: Send + 'static>(
     work: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
 ) -> (Job, oneshot::Receiver<Result<T, StoreError>>) {
     let (reply, answer) = oneshot::channel();
+    (reply_to(reply, work), answer)
+}
+
+/// A job whose result is of use only to who asked for it: when nobody waits for it any more, nothing is done.
+pub(super) fn claim_job<T: Send + 'static>(
+    work: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
+) -> (Job, oneshot::Receiver<Result<T, StoreError>>) {
+    let (reply, answer) = oneshot::channel();
     let job: Job = Box::new(move |db| {
+        if reply.is_closed() {
+            return Box::new(|_| ());
+        }
+        reply_to(reply, work)(db)
+    });
+    (job, answer)
+}
+
+fn reply_to<T: Send + 'static>(
+    reply: oneshot::Sender<Result<T, StoreError>>,
+    work: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
+) -> Job {
+    Box::new(move |db| {
         let done = db.map(|db| in_savepoint(db, work));
         Box::new(move |committed| {
             let _ = reply.send(committed.and_then(|()| match done {
@@ -69,8 +90,7 @@ pub(super) fn job<T: Send + 'static>(
                 None => Err(StoreError::Closed),
             }));
         })
-    });
-    (job, answer)
+    })
 }
 
 /// Undoes what `work` did if it fails, and leaves the rest of the transaction.

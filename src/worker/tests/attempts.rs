@@ -103,7 +103,7 @@ async fn an_effect_in_the_store_settles_itself() {
         Action::InStore(SqlAction {
             count: 0,
             statement: "select 1".into(),
-            params: Box::new(|claim| match claim.event.id {
+            params: Box::new(|outgoing| match outgoing.claim.event.id {
                 9 => Err(Failure::Retry("unreadable".into())),
                 _ => Ok(Vec::new()),
             }),

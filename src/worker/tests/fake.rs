@@ -182,11 +182,17 @@ impl Fake {
         };
         let row = &mut rows[at];
         row.token = None;
-        row.is_suspect &= settle.outcome == Outcome::Released;
+        row.is_suspect &= matches!(settle.outcome, Outcome::Released | Outcome::Postponed { .. });
         match &settle.outcome {
-            Outcome::Done => drop(rows.remove(at)),
-            Outcome::Retry { after, .. } => row.run_at = Instant::now() + *after,
-            Outcome::Dead { .. } => row.dead = true,
+            Outcome::Done | Outcome::Filtered { .. } => drop(rows.remove(at)),
+            Outcome::Retry { after, .. } | Outcome::Unknown { after: Some(after), .. } => {
+                row.run_at = Instant::now() + *after;
+            }
+            Outcome::Dead { .. } | Outcome::Unknown { after: None, .. } => row.dead = true,
+            Outcome::Postponed { after, .. } => {
+                row.run_at = Instant::now() + *after;
+                row.attempts -= 1;
+            }
             Outcome::Released => row.attempts -= 1,
         }
         drop(rows);

@@ -25,7 +25,7 @@ use self::fake::Fake;
 use super::{Settings, Worker};
 use crate::{
     domain::{Claim, RetryPolicy},
-    handlers::{Action, Failure, Handler, Route},
+    handlers::{Action, Failure, Handler, OnUnknown, Outgoing, Route},
 };
 
 /// A handler that a closure is.
@@ -35,8 +35,8 @@ impl<F> Handler for Call<F>
 where
     F: Fn(Claim) -> BoxFuture<'static, Result<(), Failure>> + Send + Sync,
 {
-    fn handle<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<(), Failure>> {
-        (self.0)(claim.clone())
+    fn handle<'a>(&'a self, outgoing: &'a Outgoing<'a>) -> BoxFuture<'a, Result<(), Failure>> {
+        (self.0)(outgoing.claim.clone())
     }
 }
 
@@ -103,6 +103,8 @@ fn route(name: &str, concurrency: usize, action: Action) -> Route {
         concurrency,
         rate_limit: None,
         timeout: Duration::from_secs(3_600),
+        shape: None,
+        on_unknown: OnUnknown::Retry,
     }
 }
 

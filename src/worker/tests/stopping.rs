@@ -7,7 +7,7 @@ fn counts(store: &Fake) -> (usize, usize, usize) {
     (
         count(|o| *o == Outcome::Done),
         count(|o| *o == Outcome::Released),
-        count(|o| matches!(o, Outcome::Retry { .. })),
+        count(|o| matches!(o, Outcome::Unknown { after: Some(_), .. })),
     )
 }
 

@@ -18,7 +18,7 @@ pub use load::Load;
 pub use process::{Signal, resident_kib};
 pub use server::{Server, Setup, cerca};
 pub use sign::{GITHUB_SECRET, STRIPE_SECRET, github, hmac_hex, now, stripe, stripe_at, stripe_signature};
-pub use sink::{Answer, Sink};
+pub use sink::{Answer, Asleep, Sink};
 pub use store::{Engine, TestStore};
 
 /// Turns tests that take a store into one test for each engine: `on_both_stores!(a, b)` makes `a::sqlite`,

@@ -12,12 +12,14 @@ use std::{
 
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::{TcpListener, TcpStream},
+    net::{TcpListener, TcpSocket, TcpStream},
 };
 
 /// A request that arrived.
 #[derive(Debug, Clone)]
 pub struct Received {
+    /// Method, target and version.
+    pub line: String,
     /// Names in lower case.
     pub headers: HashMap<String, String>,
     pub body: Vec<u8>,
@@ -37,6 +39,7 @@ pub struct Answer {
     status: u16,
     delay: Duration,
     headers: String,
+    is_cut: bool,
 }
 
 impl Answer {
@@ -45,6 +48,15 @@ impl Answer {
             status,
             delay: Duration::ZERO,
             headers: String::new(),
+            is_cut: false,
+        }
+    }
+
+    /// Closes the connection without a word.
+    pub fn cut() -> Self {
+        Self {
+            is_cut: true,
+            ..Self::status(0)
         }
     }
 
@@ -89,7 +101,10 @@ impl Sink {
 
     /// Answers as the function says; it is given the request and how many came before.
     pub async fn with(script: impl Fn(&Received, usize) -> Answer + Send + Sync + 'static) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        Self::on(TcpListener::bind("127.0.0.1:0").await.unwrap(), script)
+    }
+
+    fn on(listener: TcpListener, script: impl Fn(&Received, usize) -> Answer + Send + Sync + 'static) -> Self {
         let sink = Self {
             address: listener.local_addr().unwrap(),
             received: Arc::default(),
@@ -124,6 +139,26 @@ impl Sink {
     }
 }
 
+/// An address that refuses connections until it is woken.
+pub struct Asleep(TcpSocket);
+
+impl Asleep {
+    pub fn new() -> Self {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind(([127, 0, 0, 1], 0).into()).unwrap();
+        Self(socket)
+    }
+
+    pub fn url(&self) -> String {
+        format!("http://{}/hook", self.0.local_addr().unwrap())
+    }
+
+    /// From now on it answers 200 to everything.
+    pub fn wake(self) -> Sink {
+        Sink::on(self.0.listen(128).unwrap(), |_, _| Answer::status(200))
+    }
+}
+
 /// Requests of one connection, one after the other, until it closes or breaks.
 async fn serve(mut stream: TcpStream, sink: Sink, script: Arc<Script>) {
     let mut buffer = Vec::new();
@@ -138,6 +173,9 @@ async fn serve(mut stream: TcpStream, sink: Sink, script: Arc<Script>) {
         };
         tokio::time::sleep(answer.delay).await;
         sink.busy.now.fetch_sub(1, Ordering::SeqCst);
+        if answer.is_cut {
+            return;
+        }
         let response = format!(
             "HTTP/1.1 {} Scripted\r\n{}Content-Length: 2\r\n\r\nok",
             answer.status, answer.headers
@@ -175,6 +213,7 @@ async fn read_request(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Option<Re
     let body = buffer.split_off(body_start);
     *buffer = rest;
     Some(Received {
+        line: head.lines().next().unwrap_or_default().to_owned(),
         headers,
         body,
         at: tokio::time::Instant::now(),

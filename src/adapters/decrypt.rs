@@ -1,0 +1,219 @@
+//! `[decrypt]`: bodies that are encrypted with a part of the secret, and signed as they are. AES-CBC proves nothing by
+//! itself, so nothing is decrypted before the signature holds.
+
+use std::fmt;
+
+use aes::Aes256;
+use base64::Engine as _;
+use cbc::cipher::{BlockModeDecrypt as _, BlockModeEncrypt as _, KeyIvInit as _, block_padding::NoPadding};
+use secrecy::{ExposeSecret as _, SecretBox, SecretString};
+
+use super::{
+    compile::{Compiled, fail},
+    compile_signature::key_steps,
+    expr::Expr,
+    keys::{BASE64, decode},
+    manifest::DecryptTable,
+    parser::{Allowed, Parser},
+    rules::KeyStep,
+};
+
+const KEY: usize = 32;
+const BLOCK: usize = 16;
+/// Longest padding: that of blocks of 32 bytes, which some senders pad to.
+const LONGEST_PADDING: usize = 32;
+/// Bytes of the length before a framed text.
+const LENGTH: usize = 4;
+
+/// How a body is encrypted.
+#[derive(Debug, Clone)]
+pub(crate) struct Decrypt {
+    /// Where the ciphertext is, in base64.
+    pub(crate) source: Expr,
+    key: Vec<KeyStep>,
+    iv: Iv,
+    /// The text lies behind so many random bytes and its length.
+    frame: Option<usize>,
+    /// How the sender writes a ciphertext, for samples.
+    pub(crate) envelope: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Iv {
+    /// The first bytes of the key.
+    Key,
+    /// The first bytes of the ciphertext.
+    Front,
+}
+
+/// The key that one secret gives.
+pub(crate) struct CipherKey(SecretBox<[u8; KEY]>);
+
+/// Compiles `[decrypt]`.
+pub(crate) fn decrypt(parser: &mut Parser, table: &DecryptTable) -> Compiled<Decrypt> {
+    if table.cipher.get_ref() != "aes-256-cbc" {
+        return fail(&table.cipher, "decrypt.cipher", "expected `aes-256-cbc`");
+    }
+    let source = parser
+        .expr(table.source.get_ref(), Allowed::default())
+        .or_else(|message| fail(&table.source, "decrypt.source", &message))?;
+    let (key, fetched) = key_steps(table.key.as_ref(), "decrypt.key")?;
+    if let (Some(texts), true) = (&table.key, fetched) {
+        return fail(texts, "decrypt.key", "a key that decrypts is never fetched");
+    }
+    let iv = match table.iv.get_ref().as_str() {
+        "key" => Iv::Key,
+        "front" => Iv::Front,
+        _ => {
+            return fail(
+                &table.iv,
+                "decrypt.iv",
+                "expected `key` (the key's first 16 bytes) or `front` (the ciphertext's)",
+            );
+        }
+    };
+    let mark = |text: &&String| text.matches(ENCRYPTED).count() == 1;
+    match &table.envelope {
+        Some(text) if !mark(&text.get_ref()) => fail(text, "decrypt.envelope", "expected `{{encrypted}}` once in it"),
+        envelope => Ok(Decrypt {
+            source,
+            key,
+            iv,
+            frame: table.frame,
+            envelope: envelope.as_ref().map(|text| text.get_ref().clone()),
+        }),
+    }
+}
+
+/// What stands for the ciphertext in an envelope.
+pub(crate) const ENCRYPTED: &str = "{{encrypted}}";
+
+impl Decrypt {
+    /// The key of a secret.
+    ///
+    /// # Errors
+    /// A sentence that does not show the secret.
+    pub(crate) fn cipher_key(&self, secret: &SecretString) -> Result<CipherKey, String> {
+        let bytes = decode(&self.key, secret.expose_secret())?;
+        let key = <[u8; KEY]>::try_from(bytes).map_err(|_| "the part that decrypts is not 32 bytes long".to_owned())?;
+        Ok(CipherKey(SecretBox::new(Box::new(key))))
+    }
+
+    /// The text of a ciphertext; `None` where it is none.
+    pub(crate) fn open(&self, key: &CipherKey, ciphertext: &[u8]) -> Option<Vec<u8>> {
+        let bytes = BASE64.decode(ciphertext.trim_ascii()).ok()?;
+        let (iv, mut text) = match self.iv {
+            Iv::Key => (*key.0.expose_secret().first_chunk::<BLOCK>()?, bytes),
+            Iv::Front => {
+                let (iv, text) = bytes.split_first_chunk::<BLOCK>()?;
+                (*iv, text.to_vec())
+            }
+        };
+        let cipher = cbc::Decryptor::<Aes256>::new(key.0.expose_secret().into(), &iv.into());
+        let len = cipher.decrypt_padded::<NoPadding>(&mut text).ok()?.len();
+        text.truncate(len);
+        let padding = usize::from(*text.last()?);
+        let end = text.len().checked_sub(padding)?;
+        let padded = text[end..].iter().all(|byte| usize::from(*byte) == padding);
+        if !padded || !(1..=LONGEST_PADDING).contains(&padding) {
+            return None;
+        }
+        text.truncate(end);
+        match self.frame {
+            None => Some(text),
+            Some(skip) => {
+                let (length, rest) = text.get(skip..)?.split_first_chunk::<LENGTH>()?;
+                let length = usize::try_from(u32::from_be_bytes(*length)).ok()?;
+                Some(rest.get(..length)?.to_vec())
+            }
+        }
+    }
+
+    /// The ciphertext of a text, for samples and tests.
+    pub(crate) fn seal(&self, key: &CipherKey, text: &[u8]) -> Option<String> {
+        let mut bytes = Vec::new();
+        if let Some(skip) = self.frame {
+            bytes.resize_with(skip, rand::random);
+            bytes.extend_from_slice(&u32::try_from(text.len()).ok()?.to_be_bytes());
+        }
+        bytes.extend_from_slice(text);
+        let padding = BLOCK - bytes.len() % BLOCK;
+        bytes.resize(bytes.len() + padding, u8::try_from(padding).ok()?);
+        let random: [u8; BLOCK] = rand::random();
+        let iv = match self.iv {
+            Iv::Key => *key.0.expose_secret().first_chunk::<BLOCK>()?,
+            Iv::Front => random,
+        };
+        let cipher = cbc::Encryptor::<Aes256>::new(key.0.expose_secret().into(), &iv.into());
+        let len = bytes.len();
+        cipher.encrypt_padded::<NoPadding>(&mut bytes, len).ok()?;
+        if self.iv == Iv::Front {
+            bytes.splice(..0, random);
+        }
+        Some(base64::engine::general_purpose::STANDARD.encode(bytes))
+    }
+}
+
+impl fmt::Debug for CipherKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("CipherKey(hidden)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn rule(iv: Iv, frame: Option<usize>) -> Decrypt {
+        Decrypt {
+            source: Expr::Body,
+            key: vec![KeyStep::Sha256],
+            iv,
+            frame,
+            envelope: None,
+        }
+    }
+
+    #[test]
+    fn what_is_sealed_opens_and_nothing_else_does() {
+        for (iv, frame) in [
+            (Iv::Key, Some(16)),
+            (Iv::Front, None),
+            (Iv::Key, None),
+            (Iv::Front, Some(0)),
+        ] {
+            let rule = rule(iv, frame);
+            let key = rule.cipher_key(&"secret".into()).unwrap();
+            for len in [0, 1, 15, 16, 17, 1000] {
+                let text = vec![b'x'; len];
+                let sealed = rule.seal(&key, &text).unwrap();
+                assert_eq!(rule.open(&key, sealed.as_bytes()).unwrap(), text);
+                let other = rule.cipher_key(&"other".into()).unwrap();
+                assert_ne!(rule.open(&other, sealed.as_bytes()), Some(text));
+                for end in 0..sealed.len().min(60) {
+                    let _ = rule.open(&key, &sealed.as_bytes()[..end]);
+                }
+            }
+        }
+        assert!(rule(Iv::Key, None).cipher_key(&"".into()).is_ok());
+        let short = Decrypt {
+            key: vec![KeyStep::Raw],
+            ..rule(Iv::Key, None)
+        };
+        assert!(short.cipher_key(&"short".into()).unwrap_err().contains("32 bytes"));
+    }
+
+    proptest! {
+        #[test]
+        fn any_ciphertext_is_a_text_or_none(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
+            for (iv, frame) in [(Iv::Key, Some(16)), (Iv::Front, None)] {
+                let rule = rule(iv, frame);
+                let key = rule.cipher_key(&"secret".into()).unwrap();
+                let _ = rule.open(&key, &bytes);
+                let _ = rule.open(&key, base64::engine::general_purpose::STANDARD.encode(&bytes).as_bytes());
+            }
+        }
+    }
+}

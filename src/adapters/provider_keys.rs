@@ -1,0 +1,117 @@
+//! What the secrets of a provider are made into.
+
+use secrecy::{ExposeSecret as _, SecretString};
+
+use super::{
+    decrypt::CipherKey,
+    digest::Digester,
+    keys::{self, Key},
+    provider::{ProviderError, ProviderSpec},
+    public_key::pem,
+    rules::{Hash, KeyStep, Rules, Scheme},
+};
+
+/// Makes the keys. A secret must suit at least one rule that counts: an adapter may hold rules of different kinds of
+/// secret, such as a token and a signing key.
+pub(super) fn make_keys(spec: &ProviderSpec, rules: &Rules, counts: &[bool]) -> Result<Vec<Vec<Key>>, ProviderError> {
+    let mut keys: Vec<Vec<Key>> = vec![Vec::new(); rules.signatures.len()];
+    let mut fetched = false;
+    for ((rule, keys), counts) in rules.signatures.iter().zip(&mut keys).zip(counts) {
+        if rule.fetched && *counts {
+            keys.push(Key::fetched());
+            fetched = true;
+        }
+    }
+    // One that hands its secret over in a handshake must be able to reach us before it is known. Nothing else of it
+    // is taken until then.
+    let comes = rules.handshakes.iter().any(|handshake| handshake.keep.is_some());
+    if rules.verify && spec.secrets.is_empty() && !fetched && !comes {
+        return Err(ProviderError::NoSecret {
+            provider: spec.name.clone(),
+        });
+    }
+    for (index, secret) in spec.secrets.iter().enumerate() {
+        let wrong = |problem: String| ProviderError::Secret {
+            provider: spec.name.clone(),
+            number: index + 1,
+            problem,
+        };
+        if secret.expose_secret().trim().is_empty() {
+            return Err(wrong("is empty".into()));
+        }
+        let mut problem = None;
+        let mut suits = !rules.verify || is_root(rules, secret);
+        for (rule, keys) in rules
+            .signatures
+            .iter()
+            .zip(&mut keys)
+            .zip(counts)
+            .filter_map(|(pair, counts)| counts.then_some(pair))
+            .filter(|(rule, _)| !rule.fetched)
+        {
+            match keys::key(rule, index, secret) {
+                Ok(key) => {
+                    keys.push(key);
+                    suits = true;
+                }
+                Err(why) => problem = Some(why),
+            }
+        }
+        if !suits {
+            let why = problem.unwrap_or_else(|| "the sender's keys are fetched, so there is none to give".into());
+            return Err(wrong(format!("cannot be used: {why}")));
+        }
+    }
+    Ok(keys)
+}
+
+/// The keys that decrypt, by secret.
+pub(super) fn ciphers(spec: &ProviderSpec, rules: &Rules) -> Result<Vec<CipherKey>, ProviderError> {
+    let Some(decrypt) = &rules.decrypt else {
+        return Ok(Vec::new());
+    };
+    let secrets = spec.secrets.iter().enumerate();
+    let key = |(index, secret)| {
+        decrypt.cipher_key(secret).map_err(|problem| ProviderError::Secret {
+            provider: spec.name.clone(),
+            number: index + 1,
+            problem: format!("cannot be used: {problem}"),
+        })
+    };
+    secrets.map(key).collect()
+}
+
+/// Whether a secret is a certificate that fetched ones must lead to.
+fn is_root(rules: &Rules, secret: &SecretString) -> bool {
+    let chained = rules
+        .key_source
+        .as_ref()
+        .is_some_and(|source| !source.subjects.is_empty());
+    chained && !certificates(secret).is_empty()
+}
+
+/// What a fetched certificate must lead to, as DER.
+pub(super) fn roots(spec: &ProviderSpec, rules: &Rules) -> Vec<Vec<u8>> {
+    let secrets = spec.secrets.iter().filter(|secret| is_root(rules, secret));
+    secrets.flat_map(certificates).collect()
+}
+
+fn certificates(secret: &SecretString) -> Vec<Vec<u8>> {
+    let blocks = pem(secret.expose_secret()).into_iter();
+    blocks
+        .filter(|(label, _)| *label == "CERTIFICATE")
+        .map(|(_, der)| der)
+        .collect()
+}
+
+/// What answers of handshakes are keyed with.
+pub(super) fn answer_macs(rules: &Rules, secrets: &[SecretString]) -> Option<[Digester; 2]> {
+    let secret = secrets.first()?.expose_secret();
+    let kind = rules
+        .signatures
+        .iter()
+        .find(|rule| matches!(rule.scheme, Scheme::Hmac(_)))
+        .map_or(&[KeyStep::Raw][..], |rule| &rule.key);
+    let key = keys::decode(kind, secret).ok()?;
+    Some([Hash::Sha1, Hash::Sha256].map(|hash| Digester::keyed(hash, &key)))
+}

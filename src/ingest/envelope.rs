@@ -1,0 +1,58 @@
+//! What is read out of a request in another way than as it stands: ciphertexts, and headers that a list names.
+
+use std::borrow::Cow;
+
+use super::scope::{Frame, Scope, Value};
+use crate::adapters::Expr;
+
+impl Scope<'_, '_> {
+    /// The text of a ciphertext, once the request is proved.
+    pub(super) fn decrypt<'s>(&'s self, ciphertext: &'s Expr, frame: Frame<'s>) -> Value<'s> {
+        let decrypt = self.provider.rules.decrypt.as_ref()?;
+        let key = self.provider.ciphers.get(*self.proved_by.get()?)?;
+        decrypt.open(key, &self.eval(ciphertext, frame)?).map(Cow::Owned)
+    }
+
+    /// Keeps which secret proved the request, for what is read after.
+    pub(crate) fn keep_secret(&self, secret: Option<usize>) {
+        if let Some(secret) = secret {
+            let _ = self.proved_by.set(secret);
+        }
+    }
+
+    /// A line for each header that a list names.
+    pub(super) fn header_lines(&self, names: &[u8]) -> Value<'_> {
+        let mut lines = Vec::new();
+        for name in names.split(|byte| *byte == b',').map(<[u8]>::trim_ascii) {
+            let value = self.header(std::str::from_utf8(name).ok()?)?;
+            lines.extend_from_slice(&[name, b": ", &value, b"\n"].concat());
+        }
+        Some(Cow::Owned(lines))
+    }
+
+    /// The values of the headers that a list names.
+    pub(super) fn header_values(&self, names: &[u8]) -> Value<'_> {
+        let names = std::str::from_utf8(names)
+            .ok()?
+            .split([' ', ','])
+            .filter(|name| !name.is_empty());
+        let values: Option<Vec<_>> = names.map(|name| self.header(name)).collect();
+        Some(Cow::Owned(values?.join(&b'.')))
+    }
+
+    /// The canonical text of the headers whose names a header lists.
+    pub(super) fn headers(&self, list: &str) -> Value<'_> {
+        let names = self.header(list)?;
+        let mut text = Vec::new();
+        for name in names.split(|byte| *byte == b',') {
+            let name = std::str::from_utf8(name.trim_ascii()).ok()?;
+            if !text.is_empty() {
+                text.push(b';');
+            }
+            text.extend_from_slice(name.to_ascii_lowercase().as_bytes());
+            text.push(b':');
+            text.extend_from_slice(&self.header(name)?);
+        }
+        Some(Cow::Owned(text))
+    }
+}
