@@ -23,6 +23,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     config::{Config, Retention},
     domain::OUTBOX,
+    handlers::HandlerSpec,
     http,
     idempotency::{Completer, Engine, Gateways, Layer},
     schedule::{Desk, Relay, Timetable},
@@ -89,7 +90,7 @@ pub async fn start(
     let shown = config.store.redacted();
     let options = store::Options {
         migrate: start.migrate,
-        ..store::Options::default()
+        ..store_options(config)
     };
     if start.migrate {
         create_private(config.store.url.expose_secret()).with_context(|| format!("cannot create the store {shown}"))?;
@@ -307,6 +308,15 @@ pub fn create_private(url: &str) -> std::io::Result<bool> {
         Ok(_) => Ok(true),
         Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(false),
         Err(error) => Err(error),
+    }
+}
+
+/// How the store treats deliveries, as the handlers are configured.
+#[must_use]
+pub fn store_options(config: &Config) -> store::Options {
+    store::Options {
+        ordered: config.handlers.iter().filter_map(HandlerSpec::ordered).collect(),
+        ..store::Options::default()
     }
 }
 

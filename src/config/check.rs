@@ -218,15 +218,6 @@ impl Pass<'_> {
         if ![200, 409].contains(&on_conflict) {
             self.wrong(&at("on_conflict"), format!("{on_conflict} is neither 200 nor 409"));
         }
-        if table.rate_limit == Some(0) {
-            self.wrong(
-                &at("rate_limit"),
-                "0 would refuse everything; leave it out for no limit",
-            );
-        }
-        if table.rate_limit.is_some() {
-            self.warn(&at("rate_limit"), "is not enforced by this version");
-        }
         match table.verify.as_deref() {
             None => {}
             // The provider itself warns of it, whether it is said here or by its adapter.
@@ -250,8 +241,9 @@ impl Pass<'_> {
                 options: table.options,
                 signature: table.signature,
                 event: table.event,
+                rate_limit: table.rate_limit,
+                revive: table.revive,
             },
-            rate_limit: table.rate_limit,
         }
     }
 

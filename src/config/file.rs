@@ -8,6 +8,7 @@ use serde::{Deserialize, Deserializer, de};
 
 use super::secret::{Reference, references};
 use crate::{
+    domain::Rate,
     handlers::HandlerSpec,
     idempotency::GatewaySpec,
     units::{duration, size},
@@ -251,8 +252,10 @@ pub(super) struct ProviderTable {
     pub(super) max_body: Option<usize>,
     /// 200 (the default) or 409.
     pub(super) on_conflict: Option<u16>,
-    /// Requests a second, more is answered 429. Default: no limit.
-    pub(super) rate_limit: Option<u32>,
+    /// Requests in a time, such as `100/s`; more is answered 429. Default: no limit.
+    pub(super) rate_limit: Option<Rate>,
+    /// Whether an event that is sent again gets its dead deliveries a new life. Default: where its sender redelivers by hand.
+    pub(super) revive: Option<bool>,
     /// Names of the adapter's signature rules that count. Default: all.
     pub(super) accept: Option<Vec<String>>,
     /// Whether to call URLs that confirm subscriptions. Default: as the adapter says.

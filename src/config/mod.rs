@@ -88,8 +88,6 @@ pub struct StoreUrl {
 #[derive(Debug, Clone)]
 pub struct ProviderConfig {
     pub spec: ProviderSpec,
-    /// Requests a second; `None` is no limit.
-    pub rate_limit: Option<u32>,
     pub backfill: BackfillConfig,
 }
 

@@ -14,6 +14,7 @@ mod jobs;
 mod keys;
 mod native;
 mod options;
+mod ordering;
 mod outbox;
 mod postgres;
 mod refused;
@@ -66,6 +67,10 @@ pub trait Inbox: Send + Sync {
     /// outcome is unknown. In both cases nothing may be acknowledged.
     fn accept(&self, events: Vec<NewEvent>) -> StoreFuture<'static, Vec<Accepted>>;
 
+    /// Gives the dead deliveries of an event a new life, because its sender sent it again; answers how many, after the
+    /// commit. `who` goes to the audit where there was one.
+    fn revive<'a>(&'a self, provider: &'a str, provider_event_id: &'a str, who: Who) -> StoreFuture<'a, u64>;
+
     /// Fresh deliveries are given to this receiver with their bytes still in memory. Set once, before the first event.
     fn set_handoff(&self, handoff: Arc<dyn Handoff>);
 }
@@ -94,6 +99,10 @@ pub trait Queue: Send + Sync {
     /// Claims due deliveries of the named handlers, oldest `run_at` first, counts the attempt, and reads their events.
     fn claim(&self, request: ClaimRequest) -> StoreFuture<'_, Vec<Claim>>;
 
+    /// Claims the oldest due delivery of these handlers whose last lease was lost (see `AttemptLimit::isolate`). It may
+    /// have killed the process that held it, so nothing else should run beside it.
+    fn claim_suspect(&self, handlers: Vec<Arc<str>>, lease: Duration) -> StoreFuture<'_, Option<Claim>>;
+
     /// Queues the outcome of an attempt; written in batches, retried until the database takes it. Resolves when it is
     /// queued (this is the back-pressure), not when it is written. A settle whose token is not that of the present claim changes nothing
     /// and is counted.
@@ -118,7 +127,7 @@ pub trait Queue: Send + Sync {
     fn renew(&self, leases: Vec<Lease>, lease: Duration) -> StoreFuture<'_, Vec<bool>>;
 
     /// Ends leases that ran out: an attempt `lost` in the history, and the delivery ready again, or dead when it is out
-    /// of attempts.
+    /// of attempts. Wakes ordered deliveries that wait for nobody any more.
     fn sweep(&self, limits: Vec<AttemptLimit>) -> StoreFuture<'_, Swept>;
 }
 

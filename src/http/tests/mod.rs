@@ -1,6 +1,7 @@
 //! The HTTP surface over real sockets, with a store in memory.
 
 mod admin;
+mod limits;
 mod public;
 mod sqlite;
 mod store;

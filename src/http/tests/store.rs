@@ -21,6 +21,7 @@ pub(super) struct MemoryStore {
     pub(super) purged: AtomicBool,
     /// While set, accepted events are queued and not answered.
     pub(super) stalled: AtomicBool,
+    pub(super) revived: Mutex<Vec<String>>,
     pub(super) reprocessed: Mutex<Vec<(Reprocess, Who)>>,
     pub(super) asked: Mutex<Vec<(EventFilter, Option<i64>, u32)>>,
 }
@@ -136,11 +137,20 @@ impl Inbox for MemoryStore {
         })
     }
 
+    fn revive<'a>(&'a self, provider: &'a str, id: &'a str, _: Who) -> StoreFuture<'a, u64> {
+        self.revived.lock().unwrap().push(format!("{provider}:{id}"));
+        let checked = self.check();
+        Box::pin(async move { checked.map(|()| 1) })
+    }
+
     fn set_handoff(&self, _: Arc<dyn Handoff>) {}
 }
 
 impl Queue for MemoryStore {
     fn claim(&self, _: ClaimRequest) -> StoreFuture<'_, Vec<Claim>> {
+        unreachable!("requests do not claim")
+    }
+    fn claim_suspect(&self, _: Vec<Arc<str>>, _: Duration) -> StoreFuture<'_, Option<Claim>> {
         unreachable!("requests do not claim")
     }
     fn settle(&self, _: Settle) -> BoxFuture<'_, ()> {
