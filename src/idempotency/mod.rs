@@ -47,7 +47,7 @@ pub const REQUESTS: &str = "cerca_idempotency_requests_total";
 pub const IN_PROGRESS: &str = "cerca_idempotency_in_progress";
 /// Keys by state, read from the store at scrape. Labels: `state`.
 pub const KEYS: &str = "cerca_idempotency_keys";
-/// Keys that nobody ran any more. Labels: `outcome` (answered, released, given_up, undecided).
+/// Keys that nobody ran any more. Labels: `outcome` (`answered`, `released`, `given_up`, `undecided`).
 pub const PUSHED: &str = "cerca_idempotency_abandoned_total";
 
 /// The header that marks an answer which was given before.
