@@ -5,7 +5,9 @@ use std::{collections::HashSet, sync::Arc, time::Duration};
 use bytes::Bytes;
 use cerca::{
     domain::{BACKFILLED, EventStatus},
-    store::{Accepted, Effect, EventFilter, JobState, NewJob, Refused, RefusedFilter, Room, Runner, SqlValue, run_job},
+    store::{
+        Accepted, Effect, EventFilter, JobState, NewJob, Refused, RefusedFilter, Room, Runner, SqlValue, Work, run_job,
+    },
 };
 use jiff::{SignedDuration, Timestamp};
 use tokio_util::sync::CancellationToken;
@@ -188,8 +190,10 @@ async fn a_rehearsal_leaves_nothing(db: Db) {
     let claim = db.claim("h", 1).await.remove(0);
     let effect = |statement: &str, params: Vec<SqlValue>| Effect {
         claim: claim.clone(),
-        statement: Arc::from(statement),
-        params,
+        work: Work::Statement {
+            sql: Arc::from(statement),
+            params,
+        },
         started_at: Timestamp::now(),
         limit: Duration::from_secs(5),
     };
