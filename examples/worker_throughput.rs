@@ -142,6 +142,7 @@ fn route(kind: Kind, calls: Arc<AtomicUsize>) -> Route {
         action,
         retry: RetryPolicy::default(),
         concurrency: 64,
+        rate_limit: None,
         timeout: Duration::from_secs(30),
         shape: None,
         on_unknown: OnUnknown::Retry,

@@ -23,7 +23,9 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     config::{Config, Retention},
     domain::OUTBOX,
+    handlers::HandlerSpec,
     http,
+    idempotency::{Completer, Engine, Gateways, Layer},
     schedule::{Desk, Relay, Timetable},
     store::{self, PurgePolicy, Store},
     worker::{self, Worker},
@@ -63,6 +65,7 @@ pub struct Running {
     pub admin: SocketAddr,
     #[doc(hidden)]
     pub store: Arc<dyn Store>,
+    engine: Arc<Engine>,
     stop: CancellationToken,
     deadline: Duration,
     servers: JoinHandle<std::io::Result<()>>,
@@ -87,7 +90,7 @@ pub async fn start(
     let shown = config.store.redacted();
     let options = store::Options {
         migrate: start.migrate,
-        ..store::Options::default()
+        ..store_options(config)
     };
     if start.migrate {
         create_private(config.store.url.expose_secret()).with_context(|| format!("cannot create the store {shown}"))?;
@@ -134,6 +137,8 @@ pub async fn start(
         secrets.load().await;
         tokio::spawn(Arc::clone(&secrets).poll(stop.clone()));
     }
+    let gateways = Arc::new(Gateways::new(plan.gateways));
+    let engine = Arc::new(Engine::new(Layer::new(Arc::clone(&store))));
     let services = http::Services {
         store: Arc::clone(&store),
         providers,
@@ -146,6 +151,8 @@ pub async fn start(
             rate: config.quarantine.rate,
         },
         handlers,
+        gateways: Arc::clone(&gateways),
+        engine: Arc::clone(&engine),
         prometheus: prometheus.clone(),
     };
     let servers = http::start(http_settings(config, start.role), services, stop.clone())?;
@@ -172,6 +179,8 @@ pub async fn start(
                 retention: purge_policy(&config.retention),
                 quarantine: config.retention.quarantine,
                 backfills,
+                idempotency_keys: config.retention.idempotency_keys,
+                completer: Arc::new(Completer::new(Arc::clone(&store), gateways)),
                 stop: stop.clone(),
             };
             Some(Timetable::start(&desk).await.context("cannot start the timetable")?)
@@ -184,6 +193,7 @@ pub async fn start(
         public: (start.role != Role::Worker).then_some(public),
         admin,
         store,
+        engine,
         stop,
         deadline,
         servers: tokio::spawn(servers.stopped()),
@@ -237,6 +247,7 @@ impl Running {
             Some(ended) => ended,
             None => self.servers.await,
         };
+        self.engine.finished().await;
         tracing::debug!("all requests are answered");
         // Before the worker, which it hands events over to.
         if let Some(relay) = self.relay
@@ -269,6 +280,7 @@ fn http_settings(config: &Config, role: Role) -> http::Settings {
         trusted_proxies: config.server.trusted_proxies.clone(),
         shutdown_timeout: config.server.shutdown_timeout.mul_f64(0.4),
         webhooks: role != Role::Worker,
+        gateway_body: config.server.max_body,
         ..http::Settings::default()
     };
     if config.server.workers > 0 {
@@ -296,6 +308,15 @@ pub fn create_private(url: &str) -> std::io::Result<bool> {
         Ok(_) => Ok(true),
         Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(false),
         Err(error) => Err(error),
+    }
+}
+
+/// How the store treats deliveries, as the handlers are configured.
+#[must_use]
+pub fn store_options(config: &Config) -> store::Options {
+    store::Options {
+        ordered: config.handlers.iter().filter_map(HandlerSpec::ordered).collect(),
+        ..store::Options::default()
     }
 }
 

@@ -72,6 +72,7 @@ pub mod domain;
 pub mod handlers;
 #[doc(hidden)]
 pub mod http;
+pub mod idempotency;
 #[doc(hidden)]
 pub mod ingest;
 mod json;

@@ -171,6 +171,30 @@ const METRICS: &[(&str, Kind, Option<Unit>, &str)] = &[
         Some(Unit::Bytes),
         "Size of SQLite's write-ahead log",
     ),
+    (
+        "cerca_idempotency_requests_total",
+        Kind::Counter,
+        None,
+        "Requests with an Idempotency-Key, or that need one, by route and outcome (first, replayed, or why not)",
+    ),
+    (
+        "cerca_idempotency_in_progress",
+        Kind::Gauge,
+        None,
+        "Requests with an Idempotency-Key that run now, by route of the gateway",
+    ),
+    (
+        "cerca_idempotency_keys",
+        Kind::Gauge,
+        None,
+        "Idempotency keys by state (processing, abandoned, completed, failed, unknown), read from the store at scrape",
+    ),
+    (
+        "cerca_idempotency_abandoned_total",
+        Kind::Counter,
+        None,
+        "Idempotency keys that nobody ran any more, by outcome (answered, released, given_up, undecided)",
+    ),
 ];
 
 fn describe() {

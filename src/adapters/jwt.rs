@@ -23,6 +23,12 @@ pub(crate) const JWT_ALGORITHMS: [(&str, JwtAlgorithm); 10] = [
 ];
 
 impl JwtAlgorithm {
+    /// The algorithm that a token's header names; `None` for `none` and all that is not known.
+    pub(crate) fn named(name: &str) -> Option<Self> {
+        let known = JWT_ALGORITHMS.iter().find(|(known, _)| *known == name)?;
+        Some(known.1)
+    }
+
     /// As a token's header names it.
     pub(crate) fn name(self) -> &'static str {
         JWT_ALGORITHMS

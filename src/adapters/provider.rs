@@ -21,7 +21,7 @@ use super::{
     registry::Registry,
     rules::Rules,
 };
-use crate::domain::{AdapterName, Answer};
+use crate::domain::{AdapterName, Answer, Rate};
 
 /// What the operator says of a provider; secrets are resolved already.
 #[derive(Debug, Clone, Default)]
@@ -51,6 +51,11 @@ pub struct ProviderSpec {
     /// Fields that override those of the adapter's signatures and event.
     pub signature: toml::Table,
     pub event: toml::Table,
+    /// Requests in a time, at most; no limit when absent.
+    pub rate_limit: Option<Rate>,
+    /// Whether an event that is sent again gets its dead deliveries a new life; when absent, where the sender redelivers by
+    /// hand.
+    pub revive: Option<bool>,
 }
 
 /// A registered provider, ready to verify.
@@ -60,6 +65,9 @@ pub struct Provider {
     pub public_url: String,
     pub max_body: usize,
     pub on_conflict: u16,
+    pub rate_limit: Option<Rate>,
+    /// Whether an event that is sent again gets its dead deliveries a new life.
+    pub revive: bool,
     pub(crate) rules: Rules,
     /// Keys by signature rule; none for a rule that does not count.
     pub(crate) keys: Vec<Vec<Key>>,
@@ -146,6 +154,10 @@ impl Provider {
             public_url: spec.public_url.trim_end_matches('/').to_owned(),
             max_body: spec.max_body,
             on_conflict: spec.on_conflict,
+            rate_limit: spec.rate_limit,
+            revive: spec
+                .revive
+                .unwrap_or_else(|| adapter.sender().redelivers.as_deref() == Some("manual")),
             answer_macs: answer_macs(&rules, &spec.secrets),
             rules,
             keys,

@@ -8,6 +8,7 @@ use crate::{
     config::{Config, ConfigError, Problem},
     handlers::{self, Action, FormFields, HandlerError, HandlerSpec, Normalizers, Route, Router},
     http::PullHandler,
+    idempotency::Gateway,
     telemetry,
 };
 
@@ -28,6 +29,7 @@ pub struct Plan {
     pub providers: Vec<Arc<Provider>>,
     pub routes: Vec<Route>,
     pub router: Router,
+    pub gateways: Vec<Gateway>,
     /// Specs of the providers whose secret is to come in a handshake.
     pub waiting: Vec<ProviderSpec>,
     /// What is allowed but deserves a look, beyond the configuration's own warnings.
@@ -79,6 +81,7 @@ pub fn plan(config: &Config, adapters: Option<&Path>) -> Result<Plan, ConfigErro
             Err(error) => problems.push(provider_problem(config, &path, &error)),
         }
     }
+    let gateways = ready_gateways(config, &mut problems, &mut warnings);
     let form_fields = providers.iter().filter_map(|provider: &Arc<Provider>| {
         let field = provider.form_field()?;
         Some((provider.name.to_string(), field.to_owned()))
@@ -93,6 +96,7 @@ pub fn plan(config: &Config, adapters: Option<&Path>) -> Result<Plan, ConfigErro
             providers,
             routes,
             router,
+            gateways,
             waiting,
             warnings,
         }),
@@ -115,6 +119,20 @@ pub(super) fn pulled(routes: &[Route]) -> Vec<PullHandler> {
             lease: route.timeout,
         })
         .collect()
+}
+
+fn ready_gateways(config: &Config, problems: &mut Vec<Problem>, warnings: &mut Vec<Problem>) -> Vec<Gateway> {
+    let mut gateways = Vec::with_capacity(config.gateways.len());
+    for (index, spec) in config.gateways.iter().enumerate() {
+        let at = |key: &str| format!("gateway[{index}].{key}");
+        let own = Gateway::warnings(spec).into_iter();
+        warnings.extend(own.map(|(key, message)| config.problem(&at(key), message)));
+        match Gateway::new(spec, |reference| config.resolve(reference)) {
+            Ok(gateway) => gateways.push(gateway),
+            Err(error) => problems.push(config.problem(&at(error.key), error.message)),
+        }
+    }
+    gateways
 }
 
 fn ready_handlers(

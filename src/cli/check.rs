@@ -86,6 +86,12 @@ fn as_json(context: &Context, config: &Config, plan: &Plan) -> anyhow::Result<Ex
             "kind": "handler", "name": handler.name, "handler_kind": kind, "events": handler.events,
         }))?;
     }
+    for gateway in &config.gateways {
+        context.out.object(&json!({
+            "kind": "gateway", "path": gateway.path, "upstream": gateway.upstream, "methods": gateway.methods,
+            "required": gateway.required, "principal": gateway.principal,
+        }))?;
+    }
     context
         .out
         .object(&json!({ "kind": "result", "ok": true, "file": config.path }))?;
@@ -123,6 +129,15 @@ fn as_text(context: &Context, config: &Config, plan: &Plan) -> anyhow::Result<Ex
             handlers.add_row([&handler.name, kind, &handler.events.join("  ")]);
         }
         out.table(&handlers)?;
+    }
+    if !config.gateways.is_empty() {
+        out.line("")?;
+        let mut gateways = table(&["GATEWAY", "UPSTREAM", "KEYS FOR", "KEYS OF"]);
+        for gateway in &config.gateways {
+            let methods = gateway.methods.join(" ");
+            gateways.add_row([&gateway.path, &gateway.upstream, &methods, &gateway.principal]);
+        }
+        out.table(&gateways)?;
     }
     let warnings: Vec<&Problem> = config.warnings.iter().chain(&plan.warnings).collect();
     if !warnings.is_empty() {

@@ -61,7 +61,7 @@ impl Context {
         }
         let options = store::Options {
             migrate: false,
-            ..store::Options::default()
+            ..crate::app::store_options(config)
         };
         store::open(url, options)
             .await

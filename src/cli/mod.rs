@@ -7,6 +7,7 @@ mod check;
 mod context;
 mod demo;
 mod events;
+mod idempotency;
 mod init;
 mod migrate;
 mod output;
@@ -84,6 +85,9 @@ enum Command {
     Quarantine(quarantine::Quarantine),
     /// Fetch from the sender's own API what never arrived
     Backfill(backfill::Backfill),
+    /// Look at idempotency keys
+    #[command(subcommand)]
+    Idempotency(idempotency::Idempotency),
     /// Count events and deliveries
     Stats,
     /// Remove what is older than `[retention]` says
@@ -132,6 +136,7 @@ async fn run(cli: Cli, natives: Vec<Native>) -> anyhow::Result<ExitCode> {
         Command::Events(command) => command.run(&context).await,
         Command::Quarantine(command) => command.run(&context).await,
         Command::Backfill(command) => Box::pin(command.run(&context)).await,
+        Command::Idempotency(command) => command.run(&context).await,
         Command::Stats => stats::run(&context).await,
         Command::Purge(command) => command.run(&context).await,
         Command::Bench(command) => command.run(&context).await,

@@ -19,6 +19,7 @@ use crate::{
     adapters::ProviderSpec,
     domain::OUTBOX,
     handlers::HandlerSpec,
+    idempotency::GatewaySpec,
     seal::SealKey,
     units::{format_duration, format_size, parse_duration},
 };
@@ -57,6 +58,7 @@ pub(super) fn resolve(
     pass.within("outbox.poll", limits::poll(file.outbox.poll));
     let providers = pass.providers(file.provider, &file.server);
     let handlers = pass.handlers(file.handler, &providers);
+    pass.gateways(&file.gateway);
     let Pass { problems, warnings, .. } = pass;
     if !problems.is_empty() {
         return Err(ConfigError(problems));
@@ -72,6 +74,7 @@ pub(super) fn resolve(
         log: file.log,
         providers,
         handlers,
+        gateways: file.gateway,
         warnings,
         path: path.map(Path::to_owned),
         environment: environment.clone(),
@@ -215,15 +218,6 @@ impl Pass<'_> {
         if ![200, 409].contains(&on_conflict) {
             self.wrong(&at("on_conflict"), format!("{on_conflict} is neither 200 nor 409"));
         }
-        if table.rate_limit == Some(0) {
-            self.wrong(
-                &at("rate_limit"),
-                "0 would refuse everything; leave it out for no limit",
-            );
-        }
-        if table.rate_limit.is_some() {
-            self.warn(&at("rate_limit"), "is not enforced by this version");
-        }
         match table.verify.as_deref() {
             None => {}
             // The provider itself warns of it, whether it is said here or by its adapter.
@@ -247,8 +241,9 @@ impl Pass<'_> {
                 options: table.options,
                 signature: table.signature,
                 event: table.event,
+                rate_limit: table.rate_limit,
+                revive: table.revive,
             },
-            rate_limit: table.rate_limit,
         }
     }
 
@@ -270,6 +265,21 @@ impl Pass<'_> {
             }
         }
         handlers
+    }
+
+    /// The rest is judged where the routes are made ready.
+    fn gateways(&mut self, gateways: &[GatewaySpec]) {
+        let mut seen = BTreeMap::new();
+        for (index, gateway) in gateways.iter().enumerate() {
+            let path = format!("gateway[{index}]");
+            if let Some(first) = seen.insert(&gateway.path, index) {
+                let message = format!("\"{}\" is the path of gateway[{first}] already", gateway.path);
+                self.wrong(&format!("{path}.path"), message);
+            }
+            if let Some(bytes) = gateway.max_body {
+                self.max_body(&format!("{path}.max_body"), bytes);
+            }
+        }
     }
 
     /// Warns of a pattern that no registered provider can ever match.

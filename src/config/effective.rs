@@ -85,6 +85,7 @@ impl Config {
                     ("failed", time(self.retention.failed)),
                     ("dedupe", time(self.retention.dedupe)),
                     ("quarantine", time(self.retention.quarantine)),
+                    ("idempotency_keys", time(self.retention.idempotency_keys)),
                 ],
             ),
             (

@@ -8,7 +8,9 @@ use serde::{Deserialize, Deserializer, de};
 
 use super::secret::{Reference, references};
 use crate::{
+    domain::Rate,
     handlers::HandlerSpec,
+    idempotency::GatewaySpec,
     units::{duration, size},
 };
 
@@ -26,6 +28,7 @@ pub(super) struct File {
     pub(super) log: Log,
     pub(super) provider: Vec<ProviderTable>,
     pub(super) handler: Vec<HandlerSpec>,
+    pub(super) gateway: Vec<GatewaySpec>,
 }
 
 /// `[server]`: the public listener.
@@ -142,6 +145,9 @@ pub struct Retention {
     /// Requests in quarantine. Default 7 d.
     #[serde(with = "duration")]
     pub quarantine: Duration,
+    /// Idempotency keys with their answers, once they have expired. Default 72 h.
+    #[serde(with = "duration")]
+    pub idempotency_keys: Duration,
 }
 
 impl Default for Retention {
@@ -152,6 +158,7 @@ impl Default for Retention {
             failed: days(90),
             dedupe: days(365),
             quarantine: days(7),
+            idempotency_keys: days(3),
         }
     }
 }
@@ -245,8 +252,10 @@ pub(super) struct ProviderTable {
     pub(super) max_body: Option<usize>,
     /// 200 (the default) or 409.
     pub(super) on_conflict: Option<u16>,
-    /// Requests a second, more is answered 429. Default: no limit.
-    pub(super) rate_limit: Option<u32>,
+    /// Requests in a time, such as `100/s`; more is answered 429. Default: no limit.
+    pub(super) rate_limit: Option<Rate>,
+    /// Whether an event that is sent again gets its dead deliveries a new life. Default: where its sender redelivers by hand.
+    pub(super) revive: Option<bool>,
     /// Names of the adapter's signature rules that count. Default: all.
     pub(super) accept: Option<Vec<String>>,
     /// Whether to call URLs that confirm subscriptions. Default: as the adapter says.

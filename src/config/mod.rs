@@ -23,7 +23,7 @@ use std::{
 use secrecy::SecretString;
 use serde::Deserialize as _;
 
-use crate::{adapters::ProviderSpec, handlers::HandlerSpec, seal::SealKey};
+use crate::{adapters::ProviderSpec, handlers::HandlerSpec, idempotency::GatewaySpec, seal::SealKey};
 use source::Source;
 
 pub use effective::redact_url;
@@ -60,6 +60,7 @@ pub struct Config {
     pub log: Log,
     pub providers: Vec<ProviderConfig>,
     pub handlers: Vec<HandlerSpec>,
+    pub gateways: Vec<GatewaySpec>,
     /// Mistakes that do not stop a start.
     pub warnings: Vec<Problem>,
     /// The file that was read; `None` without one.
@@ -87,8 +88,6 @@ pub struct StoreUrl {
 #[derive(Debug, Clone)]
 pub struct ProviderConfig {
     pub spec: ProviderSpec,
-    /// Requests a second; `None` is no limit.
-    pub rate_limit: Option<u32>,
     pub backfill: BackfillConfig,
 }
 

@@ -91,7 +91,7 @@ fn mistakes_name_their_place() {
     assert_eq!(
         error("[servr]\n"),
         "cerca.toml:1:2: unknown key \"servr\"; did you mean \"server\"?; expected one of server, admin, store, worker, \
-         retention, outbox, quarantine, log, provider, handler"
+         retention, outbox, quarantine, log, provider, handler, gateway"
     );
     assert_eq!(
         error("[server]\nbody_timeout = \"5 weeks\"\n"),

@@ -6,6 +6,8 @@ mod delivery;
 mod event;
 mod intent;
 mod money;
+mod ordering;
+mod rate;
 mod request;
 mod retry;
 
@@ -15,5 +17,7 @@ pub use delivery::{Attempt, AttemptOutcome, Claim, Delivery, DeliveryState, Outc
 pub use event::{BACKFILLED, EventStatus, NewEvent, StoredEvent};
 pub use intent::{Intent, MAX_INTENT_BYTES, MAX_KEY_BYTES, MAX_TOPIC_BYTES, OUTBOX};
 pub(crate) use money::{decimals, scaled};
+pub use ordering::{OrderedHandler, OrderingDead, lane};
+pub use rate::{Bucket, Rate};
 pub use request::{HeaderList, RawRequest};
 pub use retry::RetryPolicy;

@@ -79,6 +79,7 @@ fn route(spec: &HandlerSpec, context: &Context<'_>, breakers: &mut Breakers) -> 
             cap: spec.retry.cap,
         },
         concurrency: spec.concurrency,
+        rate_limit: spec.rate_limit,
         timeout: spec.timeout,
         shape: Shape::new(spec, &context.form_fields, &context.normalizers)?,
         on_unknown,
@@ -190,6 +191,9 @@ fn check(spec: &HandlerSpec) -> Result<(), String> {
     }
     if spec.retry.attempts == 0 {
         return Err("`retry.attempts` must be at least 1, the first included".into());
+    }
+    if spec.ordering_dead.is_some() && spec.ordered().is_none() {
+        return Err("`ordering_dead` belongs to ordering = \"key\"".into());
     }
     if spec.format.is_some() && matches!(spec.kind, Kind::Sql | Kind::Exec | Kind::Pull | Kind::Log) {
         return Err(format!(
@@ -323,6 +327,11 @@ mod tests {
             ("kind = \"native\"", "`kind`: this program has no native handler"),
             ("kind = \"log\"\nconcurrency = 0", "`concurrency`"),
             ("kind = \"log\"\ntimeout = \"0s\"", "`timeout`"),
+            ("kind = \"log\"\nordering_dead = \"skip\"", "`ordering_dead`"),
+            (
+                "kind = \"log\"\nordering = \"key\"\nordering_dead = \"skip\"\nrate_limit = \"5/s\"",
+                "1 fine",
+            ),
             ("kind = \"log\"\nretry = { attempts = 0 }", "`retry.attempts`"),
         ] {
             let text = head(toml);

@@ -27,7 +27,7 @@ use std::{sync::Arc, time::Duration};
 use futures_util::future::BoxFuture;
 
 use crate::{
-    domain::{Claim, RetryPolicy},
+    domain::{Claim, Rate, RetryPolicy},
     store::SqlValue,
 };
 
@@ -41,7 +41,7 @@ pub use params::FormFields;
 pub use pull::{PullToken, Said, judge};
 pub use router::Router;
 pub use shape::{Format, Shape, Shaped};
-pub use spec::{AllowPrivate, BreakerSpec, HandlerSpec, Kind, OnUnknown, OnUnknownSpec, RetrySpec};
+pub use spec::{AllowPrivate, BreakerSpec, HandlerSpec, Kind, OnUnknown, OnUnknownSpec, Ordering, RetrySpec};
 
 /// A business effect outside the store.
 pub trait Handler: Send + Sync {
@@ -140,6 +140,8 @@ pub struct Route {
     pub retry: RetryPolicy,
     /// Deliveries in flight at once, at most.
     pub concurrency: usize,
+    /// Attempts begun in a time, at most.
+    pub rate_limit: Option<Rate>,
     /// How long one attempt may take.
     pub timeout: Duration,
     /// What is made of a payload before the handler gets it; `None` for the bytes received.

@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::{Format, NativeAction};
+use crate::domain::{OrderedHandler, OrderingDead, Rate};
 
 /// One configured handler. Which of the optional keys belong to which kind is checked by `build`.
 #[derive(Debug, Clone, Deserialize)]
@@ -23,6 +24,13 @@ pub struct HandlerSpec {
     /// How long one attempt may take; the lease of a consumer that pulls. Default 30 s.
     #[serde(default = "default_timeout", with = "crate::units::duration")]
     pub timeout: Duration,
+    /// Attempts begun by one process in a time, such as `100/s`; what one second brings may come at once. Default: no limit.
+    pub rate_limit: Option<Rate>,
+    /// Whether deliveries of one ordering key wait for each other. Default `none`.
+    #[serde(default)]
+    pub ordering: Ordering,
+    /// With `ordering = "key"`: whether a dead delivery holds its key. Default `hold`.
+    pub ordering_dead: Option<OrderingDead>,
 
     /// A filter in jq: the event is wanted unless it gives `false` or `null`.
     pub when: Option<String>,
@@ -73,6 +81,9 @@ impl HandlerSpec {
             retry: RetrySpec::default(),
             concurrency: default_concurrency(),
             timeout: default_timeout(),
+            rate_limit: None,
+            ordering: Ordering::None,
+            ordering_dead: None,
             url: None,
             secret: None,
             statement: None,
@@ -90,6 +101,27 @@ impl HandlerSpec {
             native: None,
         }
     }
+}
+
+impl HandlerSpec {
+    /// How its deliveries are ordered, if they are.
+    #[must_use]
+    pub fn ordered(&self) -> Option<OrderedHandler> {
+        (self.ordering == Ordering::Key).then(|| OrderedHandler {
+            name: self.name.as_str().into(),
+            dead: self.ordering_dead.unwrap_or_default(),
+        })
+    }
+}
+
+/// Which deliveries of a handler wait for each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Ordering {
+    #[default]
+    None,
+    /// Those of one provider's ordering key: one at a time, oldest first.
+    Key,
 }
 
 /// The kinds of handler.

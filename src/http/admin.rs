@@ -277,5 +277,5 @@ where
     query::json(&bytes)
 }
 
-const MAX_JSON: usize = 64 * 1024;
-const JSON_TIMEOUT: Duration = Duration::from_secs(10);
+pub(super) const MAX_JSON: usize = 64 * 1024;
+pub(super) const JSON_TIMEOUT: Duration = Duration::from_secs(10);

@@ -21,8 +21,8 @@ pub(super) struct Problem {
     pub detail: Cow<'static, str>,
     /// The methods of the resource, with 405.
     pub allow: Option<&'static str>,
-    /// When to come again, with 503.
-    pub retry_after: Option<u8>,
+    /// Seconds after which to come again, with 429 and 503.
+    pub retry_after: Option<u32>,
 }
 
 impl Problem {
@@ -51,6 +51,15 @@ impl Problem {
         Self {
             allow: Some(allow),
             ..Self::new(StatusCode::METHOD_NOT_ALLOWED, "this resource has no such method")
+        }
+    }
+
+    /// Nothing was read; the same request can be sent again after this long.
+    pub(super) fn too_many_requests(wait: std::time::Duration) -> Self {
+        let seconds = u32::try_from(wait.as_millis().div_ceil(1_000)).unwrap_or(u32::MAX);
+        Self {
+            retry_after: Some(seconds.max(1)),
+            ..Self::new(StatusCode::TOO_MANY_REQUESTS, "over the rate limit of this provider")
         }
     }
 

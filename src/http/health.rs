@@ -7,7 +7,10 @@ use std::{
 
 use actix_web::{HttpResponse, http::header, web};
 
-use crate::store::{Backlog, Stats};
+use crate::{
+    idempotency::KEYS,
+    store::{Backlog, Stats},
+};
 
 use super::{State, error::Problem, metrics};
 
@@ -65,6 +68,17 @@ pub(super) async fn metrics(state: web::Data<State>) -> HttpResponse {
     }
     if let Ok(Ok(backlog)) = tokio::time::timeout(STATS_TIMEOUT, state.store.backlog()).await {
         show_outbox(backlog);
+    }
+    if let Ok(Ok(keys)) = tokio::time::timeout(STATS_TIMEOUT, state.store.key_stats()).await {
+        for (name, keys) in [
+            ("processing", keys.processing),
+            ("abandoned", keys.abandoned),
+            ("completed", keys.completed),
+            ("failed", keys.failed),
+            ("unknown", keys.unknown),
+        ] {
+            ::metrics::gauge!(KEYS, "state" => name).set(count(keys));
+        }
     }
     metrics::body_bytes().set(count(state.budget.used() as u64));
     HttpResponse::Ok()

@@ -9,6 +9,8 @@ use crate::{domain::OUTBOX, store::Accepted};
 pub const ACCEPTED: &str = "cerca_events_accepted_total";
 /// Events that were there already. Labels: `provider`.
 pub const DUPLICATES: &str = "cerca_events_duplicate_total";
+/// Dead deliveries that got a new life because their sender sent the event again. Labels: `provider`.
+pub const REVIVED: &str = "cerca_deliveries_revived_total";
 /// Events whose id was there already with another body. Labels: `provider`.
 pub const CONFLICTS: &str = "cerca_events_conflict_total";
 /// Stored events that no handler wants. Labels: `provider`.
@@ -53,6 +55,10 @@ pub fn describe() {
     use metrics::{Unit, describe_counter as counter, describe_gauge as gauge, describe_histogram as histogram};
     counter!(ACCEPTED, "Events stored for the first time");
     counter!(DUPLICATES, "Events that were stored already");
+    counter!(
+        REVIVED,
+        "Dead deliveries that got a new life because their event came again"
+    );
     counter!(CONFLICTS, "Events whose id was stored already with another body");
     counter!(UNROUTED, "Stored events that no handler wants");
     counter!(HANDSHAKES, "Ownership challenges answered");
@@ -92,6 +98,7 @@ pub fn describe() {
 pub struct ProviderMetrics {
     pub accepted: Counter,
     pub duplicates: Counter,
+    pub revived: Counter,
     pub conflicts: Counter,
     pub unrouted: Counter,
     pub handshakes: Counter,
@@ -109,6 +116,7 @@ impl ProviderMetrics {
             secrets: (0..secrets).map(used).collect(),
             accepted: metrics::counter!(ACCEPTED, "provider" => provider.clone()),
             duplicates: metrics::counter!(DUPLICATES, "provider" => provider.clone()),
+            revived: metrics::counter!(REVIVED, "provider" => provider.clone()),
             conflicts: metrics::counter!(CONFLICTS, "provider" => provider.clone()),
             unrouted: metrics::counter!(UNROUTED, "provider" => provider.clone()),
             handshakes: metrics::counter!(HANDSHAKES, "provider" => provider.clone()),

@@ -8,8 +8,10 @@ mod auth;
 mod body;
 mod connections;
 mod error;
+mod gateway;
 mod headers;
 mod health;
+mod idempotency;
 mod jobs;
 pub mod json;
 mod limits;
@@ -44,7 +46,10 @@ use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::store::Store;
+use crate::{
+    idempotency::{Engine, Gateways, Idempotent, Principal},
+    store::Store,
+};
 
 pub use jobs::JobJson;
 pub use providers::{Endpoint, Providers};
@@ -111,6 +116,8 @@ fn admin_routes(config: &mut ServiceConfig) {
         .service(post("/api/v1/quarantine/{id}/readmit", readmit::one))
         .service(get("/api/v1/stats", admin::stats))
         .service(get("/api/v1/providers", admin::providers))
+        .service(get("/api/v1/idempotency", idempotency::keys))
+        .service(get("/api/v1/idempotency/{id}", idempotency::key))
         .default_service(web::to(nowhere));
 }
 
@@ -130,6 +137,10 @@ pub struct Services {
     pub quarantine: QuarantineLimits,
     /// Names of the configured handlers, to which events may be reprocessed.
     pub handlers: Vec<Arc<str>>,
+    /// Routes of the gateway on the public listener.
+    pub gateways: Arc<Gateways>,
+    /// Runs requests with an idempotency key.
+    pub engine: Arc<Engine>,
     /// Renders `/metrics`; 404 without.
     pub prometheus: Option<PrometheusHandle>,
 }
@@ -142,6 +153,8 @@ struct State {
     router: Router,
     pulls: Arc<Pulls>,
     handlers: Vec<Arc<str>>,
+    gateways: Arc<Gateways>,
+    engine: Arc<Engine>,
     prometheus: Option<PrometheusHandle>,
     settings: Settings,
     budget: body::Budget,
@@ -189,6 +202,8 @@ pub fn start(settings: Settings, services: Services, shutdown: CancellationToken
         router: services.router,
         pulls: services.pulls,
         handlers: services.handlers,
+        gateways: services.gateways,
+        engine: services.engine,
         prometheus: services.prometheus,
         budget: body::Budget::new(settings.max_bytes_in_flight),
         log_gate: log_gate::LogGate::default(),
@@ -213,9 +228,17 @@ pub fn start(settings: Settings, services: Services, shutdown: CancellationToken
     .on_connect(move |io, data| connections.opened(io, data))
     .workers(workers)
     .max_connections(limits::connections(settings.max_connections).div_ceil(workers));
+    // Every write of the API takes a key. The guard has seen the token; it is the only principal there is.
+    let keyed = Idempotent::new(
+        Arc::clone(state.engine.layer()),
+        Principal::operator(&settings.admin_token),
+    )
+    .named("admin:")
+    .max_body(admin::MAX_JSON, admin::JSON_TIMEOUT);
     let admin = HttpServer::new(move || {
         App::new()
             .app_data(state.clone())
+            .wrap(keyed.clone())
             .wrap(from_fn(auth::guard))
             .configure(admin_routes)
     })

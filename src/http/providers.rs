@@ -2,10 +2,14 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, PoisonError, RwLock},
+    sync::{Arc, LazyLock, PoisonError, RwLock},
+    time::{Duration, Instant},
 };
 
-use crate::adapters::{Expr, Provider};
+use crate::{
+    adapters::{Expr, Provider},
+    domain::{Bucket, Rate},
+};
 
 use super::{log_gate::LogGate, metrics::ProviderMetrics};
 
@@ -16,15 +20,39 @@ pub struct Endpoint {
     pub(super) proof_headers: Box<[Box<str>]>,
     pub(super) metrics: ProviderMetrics,
     pub(super) log_gate: LogGate,
+    /// The provider's rate limit, as far as it is used up.
+    bucket: Option<(Rate, Arc<Bucket>)>,
 }
 
+/// What buckets count from.
+static BEGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
+
 impl Endpoint {
-    fn new(provider: Arc<Provider>) -> Self {
+    /// A provider that is registered anew, with other keys as a rule, goes on with what is left of its rate limit.
+    fn new(provider: Arc<Provider>, before: Option<&Self>) -> Self {
+        let bucket = provider.rate_limit.map(|rate| {
+            let kept = before
+                .and_then(|before| before.bucket.clone())
+                .filter(|(of, _)| *of == rate);
+            kept.unwrap_or_else(|| (rate, Arc::new(Bucket::new(rate))))
+        });
         Self {
+            bucket,
             metrics: ProviderMetrics::register(&provider.name, provider.secrets.len()),
             proof_headers: proof_headers(&provider),
             log_gate: LogGate::default(),
             provider,
+        }
+    }
+
+    /// Whether one more request is within the provider's rate limit.
+    ///
+    /// # Errors
+    /// When the next one will be.
+    pub(super) fn admit(&self) -> Result<(), Duration> {
+        match &self.bucket {
+            Some((_, bucket)) => bucket.take(BEGIN.elapsed()),
+            None => Ok(()),
         }
     }
 
@@ -78,17 +106,20 @@ impl Providers {
 
     /// Puts these in the place of all that were registered before. Requests in flight finish with what they began with.
     pub fn replace(&self, providers: impl IntoIterator<Item = Arc<Provider>>) {
-        let map = providers
-            .into_iter()
-            .map(|provider| (provider.name.clone(), Arc::new(Endpoint::new(provider))))
-            .collect();
-        *self.map.write().unwrap_or_else(PoisonError::into_inner) = map;
+        let mut map = self.map.write().unwrap_or_else(PoisonError::into_inner);
+        let new = |provider: Arc<Provider>| {
+            let before = map.get(&provider.name).map(|endpoint| &**endpoint);
+            (provider.name.clone(), Arc::new(Endpoint::new(provider, before)))
+        };
+        let replaced = providers.into_iter().map(new).collect();
+        *map = replaced;
     }
 
     /// Puts this one in the place of the one with the same name.
     pub fn put(&self, provider: Arc<Provider>) {
-        let endpoint = Arc::new(Endpoint::new(provider));
         let mut map = self.map.write().unwrap_or_else(PoisonError::into_inner);
+        let before = map.get(&provider.name).map(|endpoint| &**endpoint);
+        let endpoint = Arc::new(Endpoint::new(provider, before));
         map.insert(endpoint.provider.name.clone(), endpoint);
     }
 

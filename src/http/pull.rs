@@ -244,6 +244,7 @@ async fn claim(store: &Arc<dyn Store>, handler: &PullHandler, max: u32) -> Resul
         wants: vec![(Arc::clone(&handler.name), max)],
         lease: handler.lease,
         max_bytes: MAX_BYTES,
+        fair: false,
     };
     let (reply, answer) = oneshot::channel();
     let store = Arc::clone(store);

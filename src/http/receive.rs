@@ -25,14 +25,14 @@ use tokio::time::timeout;
 use crate::{
     domain::{Answer, HeaderList, NewEvent, RawRequest},
     ingest::{self, Confirm, Identified, Ingested, Rejection},
-    store::Accepted,
+    store::{Accepted, Who},
 };
 
 use super::{
     State,
     body::{self, Share},
     error::Problem,
-    headers, nowhere,
+    gateway, headers, nowhere,
     providers::Endpoint,
     refusal::Refusal,
     secrets::Look,
@@ -49,7 +49,10 @@ const ACCEPT: Duration = Duration::from_secs(5);
 pub(super) async fn receive(request: HttpRequest, mut payload: web::Payload, state: web::Data<State>) -> HttpResponse {
     let started = Instant::now();
     let Some(name) = provider_name(request.path()) else {
-        return nowhere(payload).await;
+        return match state.gateways.find(request.path()) {
+            Some(gateway) => gateway::serve(Arc::clone(gateway), request, payload, state).await,
+            None => nowhere(payload).await,
+        };
     };
     let Some(endpoint) = state.providers.get(&name) else {
         let refusal = Refusal::new("unknown_provider", Problem::not_found("no provider has this URL"));
@@ -88,6 +91,7 @@ async fn answer(
     if !matches!(*method, Method::POST | Method::GET | Method::HEAD) {
         return Err(Refusal::method(METHODS));
     }
+    endpoint.admit().map_err(Refusal::rate_limited)?;
     let body = read_body(request, payload, share, state, endpoint).await?;
     let decide = |endpoint| catch_unwind(AssertUnwindSafe(|| decide(request, &body, state, endpoint)));
     let mut decision = decide(endpoint);
@@ -305,6 +309,11 @@ async fn store(events: Vec<NewEvent>, state: &State, endpoint: &Endpoint) -> Res
     if events.is_empty() {
         return Ok(acknowledge(endpoint));
     }
+    // Where an event that comes again may mean that a person wants its effects after all.
+    let names: Vec<String> = match endpoint.provider.revive {
+        true => events.iter().map(|event| event.provider_event_id.clone()).collect(),
+        false => Vec::new(),
+    };
     let routed: Vec<bool> = events.iter().map(|event| !event.routes.is_empty()).collect();
     let Ok(accepted) = timeout(ACCEPT, state.store.accept(events)).await else {
         // It may be stored all the same; the sender's next try is then a duplicate.
@@ -312,6 +321,9 @@ async fn store(events: Vec<NewEvent>, state: &State, endpoint: &Endpoint) -> Res
         return Err(Refusal::new("slow", problem));
     };
     let accepted = accepted?;
+    let repeated = names.into_iter().zip(&accepted);
+    let repeated = repeated.filter_map(|(id, one)| (*one == Accepted::Duplicate).then_some(id));
+    revive(repeated, state, endpoint).await?;
     let mut conflict = false;
     for (one, routed) in accepted.iter().zip(routed) {
         match one {
@@ -336,6 +348,24 @@ async fn store(events: Vec<NewEvent>, state: &State, endpoint: &Endpoint) -> Res
         return Err(Refusal::new("conflict", problem));
     }
     Ok(acknowledge(endpoint))
+}
+
+/// Gives dead deliveries of events that came again a new life. A sender that is told of success must not have to be asked
+/// a second time, so what cannot be done now is answered 503.
+async fn revive(ids: impl Iterator<Item = String>, state: &State, endpoint: &Endpoint) -> Result<(), Refusal> {
+    let provider = &endpoint.provider.name;
+    for id in ids {
+        let who = Who {
+            actor: format!("provider:{provider}"),
+            reason: Some("the provider sent the event again".to_owned()),
+        };
+        let Ok(revived) = timeout(ACCEPT, state.store.revive(provider, &id, who)).await else {
+            let problem = Problem::unavailable("the store is slow; send it again");
+            return Err(Refusal::new("slow", problem));
+        };
+        endpoint.metrics.revived.increment(revived?);
+    }
+    Ok(())
 }
 
 /// The answer after the commit.

@@ -30,6 +30,11 @@ impl Refusal {
         Self::new("method", Problem::method_not_allowed(allow))
     }
 
+    /// Over the provider's rate limit, until `wait` has passed.
+    pub(super) fn rate_limited(wait: std::time::Duration) -> Self {
+        Self::new("rate_limited", Problem::too_many_requests(wait))
+    }
+
     pub(super) fn unavailable(cause: &'static str) -> Self {
         Self::new(cause, Problem::unavailable("not stored; send it again"))
     }

@@ -32,6 +32,8 @@ pub struct Settings {
     pub max_connections: usize,
     /// Bytes of bodies in memory at once, over all requests. Default 64 MiB.
     pub max_bytes_in_flight: usize,
+    /// Largest body of a request to the gateway, where its route says nothing. Default 1 MiB.
+    pub gateway_body: usize,
     /// Proxies whose `X-Forwarded-For` is believed, for the log only.
     pub trusted_proxies: Vec<IpNet>,
     /// How long requests in flight may take to finish at shutdown. Default 30 s.
@@ -52,6 +54,7 @@ impl Default for Settings {
             workers: 0,
             max_connections: 8192,
             max_bytes_in_flight: 64 << 20,
+            gateway_body: 1 << 20,
             trusted_proxies: Vec::new(),
             shutdown_timeout: Duration::from_secs(30),
         }

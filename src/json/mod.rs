@@ -4,6 +4,7 @@
 //! their digits, and invalid UTF-8 or a lone surrogate in one string does not make the others unreadable (a parser
 //! that yields `str` must refuse both). It never recurses into what is not wanted, so depth costs no stack.
 
+mod canonical;
 mod pointers;
 pub(crate) mod text;
 
@@ -11,6 +12,7 @@ use std::ops::Range;
 
 use text::{hex4, unescape};
 
+pub(crate) use canonical::canonical;
 pub(crate) use pointers::{Wanted, parse_pointer};
 
 /// Deepest nesting that is read. No sender comes near; a bomb does.
@@ -119,6 +121,17 @@ impl<'a> Scanner<'a> {
 
     /// Reads an object, calling `member` at each value.
     fn object(&mut self, mut member: impl FnMut(&mut Self, &[u8]) -> Result<(), JsonError>) -> Result<(), JsonError> {
+        self.raw_object(|scanner, key| match key {
+            plain if !plain.contains(&b'\\') => member(scanner, plain),
+            escaped => member(scanner, &unescape(escaped)),
+        })
+    }
+
+    /// The same, with the key as it is written.
+    fn raw_object(
+        &mut self,
+        mut member: impl FnMut(&mut Self, &[u8]) -> Result<(), JsonError>,
+    ) -> Result<(), JsonError> {
         self.at += 1;
         self.space();
         if self.eat(b'}') {
@@ -127,10 +140,7 @@ impl<'a> Scanner<'a> {
         loop {
             let text = self.text;
             let key = self.key()?;
-            match &text[key] {
-                plain if !plain.contains(&b'\\') => member(self, plain)?,
-                escaped => member(self, &unescape(escaped))?,
-            }
+            member(self, &text[key])?;
             self.space();
             if self.eat(b'}') {
                 return Ok(());

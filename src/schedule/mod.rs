@@ -1,6 +1,7 @@
 //! What happens by the clock: short calls to the store, safe to run twice and on two nodes.
 
 mod backfill;
+mod idempotency;
 mod jobs;
 mod outbox;
 mod retention;
@@ -15,7 +16,10 @@ use tokio::sync::Mutex;
 use tokio_cron_scheduler::{Job, JobScheduler, JobSchedulerError};
 use tokio_util::sync::CancellationToken;
 
-use crate::store::{PurgePolicy, Store, StoreError};
+use crate::{
+    idempotency::Completer,
+    store::{PurgePolicy, Store, StoreError},
+};
 
 pub use backfill::Turn;
 pub use outbox::Relay;
@@ -29,6 +33,9 @@ pub struct Desk {
     pub quarantine: Duration,
     /// Providers whose past events are fetched.
     pub backfills: Arc<[Turn]>,
+    /// Age after which expired idempotency keys go.
+    pub idempotency_keys: Duration,
+    pub completer: Arc<Completer>,
     /// Cancelled when the process stops; long jobs end at their next step.
     pub stop: CancellationToken,
 }
@@ -63,6 +70,16 @@ const TIMETABLE: &[Entry] = &[
         name: "reprocess",
         cron: "50 * * * * *",
         run: |desk| Box::pin(jobs::resume(desk)),
+    },
+    Entry {
+        name: "abandoned idempotency keys",
+        cron: "7/15 * * * * *",
+        run: |desk| Box::pin(idempotency::complete(desk)),
+    },
+    Entry {
+        name: "expired idempotency keys",
+        cron: "0 8/10 * * * *",
+        run: |desk| Box::pin(idempotency::reap(desk)),
     },
 ];
 
@@ -127,8 +144,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let url = format!("sqlite:{}", folder.path().join("test.db").display());
         let day = Duration::from_secs(86_400);
+        let store = store::open(&url, store::Options::default()).await.unwrap();
         let desk = Desk {
-            store: store::open(&url, store::Options::default()).await.unwrap(),
+            completer: Arc::new(Completer::new(Arc::clone(&store), Arc::default())),
+            idempotency_keys: day,
+            store,
             retention: PurgePolicy {
                 done: day,
                 failed: day,

@@ -11,8 +11,12 @@ use std::{
 use jiff::Timestamp;
 use tokio::sync::oneshot;
 
-use super::{Accepted, Handoff, StoreError, budget::Permit};
-use crate::domain::{Claim, NewEvent, StoredEvent};
+use super::{
+    Accepted, Handoff, StoreError,
+    budget::Permit,
+    ordering::{self, Lane},
+};
+use crate::domain::{Claim, NewEvent, OrderedHandler, StoredEvent};
 
 /// Longest provider event id in bytes: what fits a PostgreSQL index row, the same on both engines.
 const MAX_ID_BYTES: usize = 2048;
@@ -94,6 +98,12 @@ pub(super) enum RowOutcome {
     Unknown,
 }
 
+impl RowOutcome {
+    fn is_new(&self) -> bool {
+        matches!(self, Self::Inserted { .. })
+    }
+}
+
 /// Another body under the id of a stored event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Conflict {
@@ -119,13 +129,14 @@ pub(super) struct Batch {
     rows: Vec<Vec<At>>,
     reserved: Vec<Reservation>,
     handoff: Option<Arc<dyn Handoff>>,
+    ordered: Arc<[OrderedHandler]>,
     /// Token and lease of the deliveries that are handed over.
     pub(super) token: i64,
     pub(super) lease: Duration,
 }
 
 impl Batch {
-    pub(super) fn new(requests: Vec<Pending>, handoff: &HandoffSlot) -> Self {
+    pub(super) fn new(requests: Vec<Pending>, handoff: &HandoffSlot, ordered: &Arc<[OrderedHandler]>) -> Self {
         let handoff = handoff.get().cloned();
         let mut batch = Self {
             rows: distinct(&requests),
@@ -134,6 +145,7 @@ impl Batch {
             token: rand::random(),
             lease: handoff.as_ref().map_or(Duration::ZERO, |handoff| handoff.lease()),
             handoff,
+            ordered: Arc::clone(ordered),
         };
         batch.reserve();
         batch
@@ -156,6 +168,23 @@ impl Batch {
 
     pub(super) fn handed(&self) -> Vec<String> {
         self.reserved.iter().map(|r| r.handler.to_string()).collect()
+    }
+
+    /// Whether a delivery of the batch is ordered.
+    pub(super) fn is_ordered(&self) -> bool {
+        let mut events = self.events();
+        !self.ordered.is_empty() && events.any(|event| ordering::lanes(&self.ordered, event).next().is_some())
+    }
+
+    /// The lanes of the new deliveries that are ordered.
+    pub(super) fn lanes(&self, outcomes: &[RowOutcome]) -> Vec<Lane> {
+        if self.ordered.is_empty() {
+            return Vec::new();
+        }
+        let new = self.events().zip(outcomes).filter(|(_, outcome)| outcome.is_new());
+        new.flat_map(|(event, _)| ordering::lanes(&self.ordered, event))
+            .map(|(handler, lane)| (handler.name.to_string(), lane))
+            .collect()
     }
 
     /// The conflicts that the outcomes reveal, inside the batch and with what was stored.
@@ -189,16 +218,17 @@ impl Batch {
     }
 
     /// After the commit: hands over, gives back, wakes and answers. A request with an event of unknown outcome is
-    /// answered as unavailable, and so is a conflict that is not written down.
-    pub(super) fn finish(mut self, outcomes: &[RowOutcome], are_conflicts_written: bool) {
+    /// answered as unavailable, and so is a conflict that is not written down. Says whether deliveries wait in the table.
+    pub(super) fn finish(mut self, outcomes: &[RowOutcome], are_conflicts_written: bool) -> bool {
         let answers = self.answers(outcomes, are_conflicts_written);
-        self.hand_over(outcomes);
+        let is_any_left = self.hand_over(outcomes);
         for (request, answer) in self.requests.into_iter().zip(answers) {
             drop(request.permit);
             let _ = request.reply.send(answer.ok_or_else(|| {
                 StoreError::Unavailable("could not compare with what is stored under a repeated id".to_owned())
             }));
         }
+        is_any_left
     }
 
     /// After a failure: gives the reservations back and the requests to the caller.
@@ -247,6 +277,9 @@ impl Batch {
         for event in self.events() {
             let bytes = event.size();
             for handler in event.handlers() {
+                if ordering::lane_of(&self.ordered, event, handler).is_some() {
+                    continue;
+                }
                 match wanted.iter_mut().find(|r| &*r.handler == handler) {
                     Some(r) => {
                         r.count += 1;
@@ -292,8 +325,12 @@ impl Batch {
         answers
     }
 
-    fn hand_over(&mut self, outcomes: &[RowOutcome]) {
-        let Some(handoff) = self.handoff.take() else { return };
+    /// Whether a new delivery is in the table that nobody was given.
+    fn hand_over(&mut self, outcomes: &[RowOutcome]) -> bool {
+        let Some(handoff) = self.handoff.take() else {
+            let mut new = self.events().zip(outcomes).filter(|(_, outcome)| outcome.is_new());
+            return new.any(|(event, _)| !event.routes.is_empty());
+        };
         let mut claims = Vec::new();
         let mut wake = false;
         for (places, outcome) in self.rows.iter().zip(outcomes) {
@@ -306,10 +343,15 @@ impl Batch {
                 continue;
             }
             let bytes = event.size();
+            let ordered: Vec<Arc<str>> = ordering::lanes(&self.ordered, event)
+                .map(|(handler, _)| Arc::clone(&handler.name))
+                .collect();
             let routes = Arc::clone(&event.routes);
             let stored = Arc::new(stored(event, id, created_at));
             for handler in routes.split(',').filter(|name| !name.is_empty()) {
-                let Some(r) = self.reserved.iter_mut().find(|r| &*r.handler == handler) else {
+                let is_ordered = ordered.iter().any(|name| **name == *handler);
+                let reserved = self.reserved.iter_mut().find(|r| &*r.handler == handler);
+                let Some(r) = reserved.filter(|_| !is_ordered) else {
                     wake = true;
                     continue;
                 };
@@ -333,6 +375,7 @@ impl Batch {
         if wake {
             handoff.wake();
         }
+        wake
     }
 }
 

@@ -1,5 +1,5 @@
 //! The seam to the database: a trait for each reader. `http::receive` sees [`Inbox`], the worker sees [`Queue`], people
-//! and the clock see [`Admin`], native handlers see [`Native`]. Methods are the verbs of the flow and one transaction each; no
+//! and the clock see [`Admin`], native handlers see [`Native`], `idempotency` sees [`Keys`]. Methods are the verbs of the flow and one transaction each; no
 //! connection, transaction or SQL type leaves this module, so the two engines may differ inside.
 //!
 //! No database call runs in a future that a client can drop: callers send a message to a task (PostgreSQL) or a thread
@@ -11,8 +11,10 @@ mod budget;
 mod cache;
 mod filter;
 mod jobs;
+mod keys;
 mod native;
 mod options;
+mod ordering;
 mod outbox;
 mod postgres;
 mod refused;
@@ -34,6 +36,10 @@ use futures_util::future::BoxFuture;
 use crate::domain::{Claim, NewEvent, Settle};
 
 pub use jobs::run_job;
+pub use keys::{
+    AnswerTransaction, HeldKey, KeptAnswer, KeyFilter, KeyName, KeyRow, KeyState, KeyStats, KeyStep, KeyWork, Keys,
+    NewKey, RecoveryPoint, Reserved, WorkError,
+};
 pub use native::{InTransaction, Native, NewStep, Step, Work};
 pub use options::{Options, open};
 pub use refused::{Quarantine, Refused, RefusedFilter, RefusedPage, RefusedRow, Room};
@@ -48,7 +54,7 @@ pub use upkeep::{BackfillTurn, Export, Job, JobState, NewJob, Runner, Upkeep};
 pub type StoreFuture<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
 
 /// Everything that a database does for Cerca.
-pub trait Store: Inbox + Queue + Outbox + Admin + Native + Upkeep + Quarantine {}
+pub trait Store: Inbox + Queue + Outbox + Admin + Native + Upkeep + Quarantine + Keys {}
 
 /// Takes events in.
 pub trait Inbox: Send + Sync {
@@ -60,6 +66,10 @@ pub trait Inbox: Send + Sync {
     /// [`StoreError::Full`] at once when the queue is full, [`StoreError::Unavailable`] when the commit failed or its
     /// outcome is unknown. In both cases nothing may be acknowledged.
     fn accept(&self, events: Vec<NewEvent>) -> StoreFuture<'static, Vec<Accepted>>;
+
+    /// Gives the dead deliveries of an event a new life, because its sender sent it again; answers how many, after the
+    /// commit. `who` goes to the audit where there was one.
+    fn revive<'a>(&'a self, provider: &'a str, provider_event_id: &'a str, who: Who) -> StoreFuture<'a, u64>;
 
     /// Fresh deliveries are given to this receiver with their bytes still in memory. Set once, before the first event.
     fn set_handoff(&self, handoff: Arc<dyn Handoff>);
@@ -89,6 +99,10 @@ pub trait Queue: Send + Sync {
     /// Claims due deliveries of the named handlers, oldest `run_at` first, counts the attempt, and reads their events.
     fn claim(&self, request: ClaimRequest) -> StoreFuture<'_, Vec<Claim>>;
 
+    /// Claims the oldest due delivery of these handlers whose last lease was lost (see `AttemptLimit::isolate`). It may
+    /// have killed the process that held it, so nothing else should run beside it.
+    fn claim_suspect(&self, handlers: Vec<Arc<str>>, lease: Duration) -> StoreFuture<'_, Option<Claim>>;
+
     /// Queues the outcome of an attempt; written in batches, retried until the database takes it. Resolves when it is
     /// queued (this is the back-pressure), not when it is written. A settle whose token is not that of the present claim changes nothing
     /// and is counted.
@@ -113,7 +127,7 @@ pub trait Queue: Send + Sync {
     fn renew(&self, leases: Vec<Lease>, lease: Duration) -> StoreFuture<'_, Vec<bool>>;
 
     /// Ends leases that ran out: an attempt `lost` in the history, and the delivery ready again, or dead when it is out
-    /// of attempts.
+    /// of attempts. Wakes ordered deliveries that wait for nobody any more.
     fn sweep(&self, limits: Vec<AttemptLimit>) -> StoreFuture<'_, Swept>;
 }
 

@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use super::{Store, StoreError, postgres, sqlite};
+use crate::domain::OrderedHandler;
 
 /// Limits of a store. The defaults are meant to be right; tests make them small.
 #[derive(Debug, Clone)]
@@ -24,6 +25,8 @@ pub struct Options {
     pub flushes: usize,
     /// How long one statement of ours may take; a sql handler has a limit of its own.
     pub statement_timeout: Duration,
+    /// Handlers whose deliveries of one ordering key run one at a time. New deliveries of the others are not ordered.
+    pub ordered: Arc<[OrderedHandler]>,
 }
 
 impl Default for Options {
@@ -41,6 +44,7 @@ impl Default for Options {
                 1
             },
             statement_timeout: Duration::from_secs(10),
+            ordered: Arc::default(),
         }
     }
 }

@@ -42,6 +42,9 @@ pub struct ClaimRequest {
     pub lease: Duration,
     /// Bytes of payload to take at most; at least one delivery is taken.
     pub max_bytes: usize,
+    /// For a backlog: providers take turns, and so do deliveries that were tried before with those that were not. May
+    /// take less than there is room for while more is due; it is worked off when nothing is found.
+    pub fair: bool,
 }
 
 /// The name of a claim, for renewing it.
@@ -57,6 +60,9 @@ pub struct Lease {
 pub struct AttemptLimit {
     pub handler: Arc<str>,
     pub attempts: u32,
+    /// Its attempts run inside of a worker, so one whose lease was lost may have killed it: from then on it is found by
+    /// `Queue::claim_suspect` only, until an attempt has ended.
+    pub isolate: bool,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{Effect, EventDetail, EventFilter, Received, StoreError, StoreFuture, Who};
-use crate::domain::EventStatus;
+use crate::domain::{EventStatus, OrderedHandler};
 
 /// Long jobs. Each step is one short transaction or one bounded read.
 pub trait Upkeep: Send + Sync {
@@ -160,7 +160,7 @@ impl Job {
         self.rate.map_or(STEP, |rate| (rate / 5).clamp(1, STEP))
     }
 
-    pub(super) fn task(&self) -> super::task::Task {
+    pub(super) fn task(&self, ordered: &Arc<[OrderedHandler]>) -> super::task::Task {
         super::task::Task {
             handlers: self
                 .handlers
@@ -171,6 +171,7 @@ impl Job {
             actor: self.actor.clone(),
             reason: self.reason.clone(),
             target: self.describe(),
+            ordered: Arc::clone(ordered),
         }
     }
 }

@@ -4,14 +4,11 @@ use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use futures_util::FutureExt as _;
 use jiff::Timestamp;
-use tokio::{
-    sync::OwnedSemaphorePermit,
-    time::{Instant, timeout},
-};
+use tokio::time::{Instant, timeout};
 
 use super::{
     Shared, doubt,
-    lane::{Held, Lane, Weight},
+    lane::{Held, Lane},
     native,
 };
 use crate::{
@@ -45,7 +42,7 @@ pub(super) async fn attempt(
     held: Held,
     started_at: Timestamp,
     begun: Instant,
-    _until_the_end: (Weight, OwnedSemaphorePermit),
+    _until_the_end: impl Send,
 ) {
     // It waited here for so long that another worker may have it; the renewals said nothing, so the store is away.
     if begun.saturating_duration_since(held.since) >= shared.settings.lease.mul_f64(0.9) {
@@ -241,6 +238,7 @@ mod unit {
                 cap: Duration::from_secs(60),
             },
             concurrency: 1,
+            rate_limit: None,
             timeout: Duration::from_secs(30),
             shape: None,
             on_unknown: OnUnknown::Retry,

@@ -112,10 +112,13 @@ pub(super) async fn claim(shared: &Shared) -> Result<Found, StoreError> {
         .collect();
     let max_bytes = hungry.iter().map(|lane| lane.free_bytes()).sum();
     let lease = shared.settings.lease;
+    // With a backlog, oldest first would let a flood of one provider, or of failures, keep everything else waiting.
+    let fair = hungry.iter().any(|lane| lane.has_backlog());
     let request = ClaimRequest {
         wants: wants.clone(),
         lease,
         max_bytes,
+        fair,
     };
     // The lease runs from some moment after this one. An answer later than the lease would be worth nothing.
     let since = Instant::now();
@@ -134,7 +137,8 @@ pub(super) async fn claim(shared: &Shared) -> Result<Found, StoreError> {
     let mut more = false;
     for (lane, (name, want)) in hungry.into_iter().zip(wants) {
         let claims = by_handler.remove(&name).unwrap_or_default();
-        let full = claims.len() >= want as usize || cut;
+        // A fair claim takes less than there is room for where one share has little; it is over when it finds nothing.
+        let full = claims.len() >= want as usize || cut || (fair && !claims.is_empty());
         lane.set_backlog(full);
         more |= full;
         if !claims.is_empty() {

@@ -19,7 +19,7 @@ use tokio::{
 };
 
 use crate::{
-    domain::Claim,
+    domain::{Bucket, Claim},
     handlers::{Action, Route},
     store::Lease,
 };
@@ -51,6 +51,8 @@ pub(super) struct Lane {
     backlog: AtomicU8,
     /// Attempts started since the queue was last sized.
     started: AtomicUsize,
+    /// The handler's rate limit, and when its time began.
+    bucket: Option<(Bucket, Instant)>,
 }
 
 /// Names a claim within its lane. Claims of one batch may share a token; an event's new claim has another one.
@@ -120,6 +122,7 @@ impl Lane {
             max_bytes,
             backlog: AtomicU8::new(NONE),
             started: AtomicUsize::new(0),
+            bucket: route.rate_limit.map(|rate| (Bucket::new(rate), Instant::now())),
             route,
         }
     }
@@ -182,12 +185,43 @@ impl Lane {
         if started > cap && cap < self.max_cap {
             self.cap.store((2 * cap).min(self.max_cap), Relaxed);
         }
+        Some(self.counted(held))
+    }
+
+    /// Counts the bytes of a claim that was never queued, and that begins now.
+    pub(super) fn weigh(self: &Arc<Self>, held: Held) -> (Held, Weight) {
+        self.bytes.fetch_add(held.bytes, Relaxed);
+        self.counted(held)
+    }
+
+    fn counted(self: &Arc<Self>, held: Held) -> (Held, Weight) {
         self.metrics.in_flight.increment(1.0);
         let weight = Weight {
             lane: self.clone(),
             bytes: held.bytes,
         };
-        Some((held, weight))
+        (held, weight)
+    }
+
+    /// Takes leave to begin one attempt, by the handler's rate limit.
+    ///
+    /// # Errors
+    /// How long to wait.
+    pub(super) fn pace(&self) -> Result<(), Duration> {
+        match &self.bucket {
+            Some((bucket, begin)) => bucket.take(begin.elapsed()),
+            None => Ok(()),
+        }
+    }
+
+    /// Since when a running claim's lease is good; `None` when the claim was lost.
+    pub(super) fn since(&self, key: Key) -> Option<Instant> {
+        lock(&self.running).get(&key).map(|running| running.since)
+    }
+
+    /// Whether the table is known to hold more than there was room for.
+    pub(super) fn has_backlog(&self) -> bool {
+        self.backlog.load(Relaxed) != NONE
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -322,7 +356,7 @@ impl Lane {
 }
 
 impl Held {
-    fn new(claim: Claim, since: Instant) -> Self {
+    pub(super) fn new(claim: Claim, since: Instant) -> Self {
         Self {
             bytes: claim.event.size(),
             claim,

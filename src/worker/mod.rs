@@ -12,6 +12,7 @@ mod attempt;
 mod dispatcher;
 mod doubt;
 mod handoff;
+mod isolation;
 mod lane;
 mod native;
 mod outage;
@@ -29,7 +30,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use self::lane::Lane;
+use self::{isolation::Company, lane::Lane};
 use crate::{
     handlers::{Action, Route},
     store::{AttemptLimit, Handoff, Store},
@@ -83,6 +84,8 @@ struct Shared {
     by_name: HashMap<Arc<str>, Arc<Lane>>,
     /// Slots that belong to no handler in particular.
     slots: Arc<Semaphore>,
+    /// Attempts that run; a suspect runs without company.
+    company: Arc<Company>,
     /// The dispatcher should look at the table now.
     wake: Notify,
     /// No hand-overs any more: the worker stops, or does not run.
@@ -114,9 +117,11 @@ impl Worker {
                     .map(|route| AttemptLimit {
                         handler: route.name,
                         attempts: route.retry.attempts,
+                        isolate: false,
                     })
                     .collect(),
                 slots: Arc::new(Semaphore::new(settings.concurrency.saturating_sub(owned))),
+                company: Arc::default(),
                 wake: Notify::new(),
                 closed: AtomicBool::new(false),
             }),
@@ -141,6 +146,7 @@ impl Worker {
         for lane in &shared.lanes {
             runners.spawn(runner::run(shared.clone(), lane.clone(), shutdown.clone()));
         }
+        runners.spawn(isolation::run(shared.clone(), shutdown.clone()));
         dispatcher::run(shared, &shutdown).await;
         shutdown::drain(shared, runners).await;
         drained.cancel();
@@ -162,6 +168,7 @@ impl Worker {
             attempts += runner::empty(shared, lane).await;
         }
         shared.store.flush().await?;
+        attempts += isolation::empty(shared).await?;
         Ok(attempts)
     }
 }

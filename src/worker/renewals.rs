@@ -46,13 +46,40 @@ async fn every(shared: &Shared, stop: &CancellationToken, what: Upkeep, period: 
         let result = timeout(shared.settings.lease, work)
             .await
             .unwrap_or_else(|_| Err(StoreError::Unavailable("no answer for as long as a lease".into())));
-        pause = match result {
+        pause = match &result {
             Ok(()) => {
                 outage.over();
                 period
             }
-            Err(error) => outage.failed(&error).min(period),
+            Err(error) => outage.failed(error).min(period),
         };
+        if let (Upkeep::Sweep, Err(_)) = (what, &result) {
+            // While the store was away nobody could renew. Let those that live do it before they are taken for dead.
+            wait_for_renewals(shared, stop, &mut outage).await;
+            pause = Duration::ZERO;
+        }
+    }
+}
+
+/// Waits until the store is back, and then for as long as every worker takes to renew its leases.
+async fn wait_for_renewals(shared: &Shared, stop: &CancellationToken, outage: &mut Outage) {
+    let lease = shared.settings.lease;
+    let back = async {
+        loop {
+            let answer = timeout(lease, shared.store.renew(Vec::new(), lease)).await;
+            let error = match answer {
+                Ok(Ok(_)) => break,
+                Ok(Err(error)) => error,
+                Err(_) => StoreError::Unavailable("no answer for as long as a lease".into()),
+            };
+            sleep(outage.failed(&error).min(lease / 3)).await;
+        }
+        sleep(lease / 2).await;
+    };
+    tokio::select! {
+        biased;
+        () = stop.cancelled() => {}
+        () = back => {}
     }
 }
 
@@ -86,6 +113,7 @@ async fn sweep(shared: &Shared) -> Result<(), StoreError> {
         .map(|lane| AttemptLimit {
             handler: lane.name.clone(),
             attempts: lane.route.retry.attempts,
+            isolate: true,
         })
         .chain(shared.pulled.iter().cloned())
         .collect();

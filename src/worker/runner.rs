@@ -2,14 +2,14 @@
 //! allow. An attempt that is ready at its first poll (log, a native function without awaits) costs no task; any other
 //! gets one, so that it runs on every core and can be aborted.
 
-use std::{pin::Pin, sync::Arc, task::Poll};
+use std::{pin::Pin, sync::Arc, task::Poll, time::Duration};
 
 use futures_util::future::BoxFuture;
 use jiff::Timestamp;
 use tokio::{
     sync::OwnedSemaphorePermit,
     task::{JoinSet, coop::consume_budget},
-    time::Instant,
+    time::{Instant, Sleep, sleep},
 };
 use tokio_util::sync::CancellationToken;
 
@@ -24,6 +24,7 @@ pub(super) async fn run(shared: Arc<Shared>, lane: Arc<Lane>, stop: Cancellation
     let mut running = JoinSet::new();
     // Kept from one turn to the next, so as not to lose the place in the line for the shared slots.
     let mut in_line: Option<BoxFuture<'static, Option<OwnedSemaphorePermit>>> = None;
+    let mut paced: Option<Pin<Box<Sleep>>> = None;
     loop {
         if lane.wants_more() {
             shared.wake.notify_one();
@@ -34,6 +35,10 @@ pub(super) async fn run(shared: Arc<Shared>, lane: Arc<Lane>, stop: Cancellation
                 in_line.get_or_insert_with(|| Box::pin(async move { slots.acquire_owned().await.ok() }));
             }
             Filled::Empty | Filled::AtLimit => in_line = None,
+            Filled::Paced(wait) => {
+                in_line = None;
+                paced = Some(Box::pin(sleep(wait)));
+            }
         }
         let below_limit = running.len() < lane.route.concurrency;
         tokio::select! {
@@ -43,9 +48,10 @@ pub(super) async fn run(shared: Arc<Shared>, lane: Arc<Lane>, stop: Cancellation
             slot = turn(&mut in_line), if in_line.is_some() => {
                 in_line = None;
                 if let Some(slot) = slot {
-                    start(&shared, &lane, slot, &mut running).await;
+                    let _ = start(&shared, &lane, slot, &mut running).await;
                 }
             }
+            () = end(&mut paced), if paced.is_some() => paced = None,
             () = lane.arrived.notified(), if below_limit => {}
         }
     }
@@ -59,17 +65,34 @@ pub(super) async fn empty(shared: &Arc<Shared>, lane: &Arc<Lane>) -> usize {
             let Ok(slot) = lane.own.clone().acquire_owned().await else {
                 return attempts;
             };
-            attempts += usize::from(start(shared, lane, slot, &mut running).await);
+            match start(shared, lane, slot, &mut running).await {
+                Started::Yes => attempts += 1,
+                Started::Empty | Started::Paused => {}
+                Started::Paced(wait) => sleep(wait).await,
+            }
         }
         let _ = running.join_next().await;
     }
     attempts
 }
 
+/// What came of a start.
+enum Started {
+    Yes,
+    /// Nothing was queued after all.
+    Empty,
+    /// A suspect wants to be alone; the lane is called when that is over.
+    Paused,
+    /// The rate limit allows the next one after this long.
+    Paced(Duration),
+}
+
 enum Filled {
+    /// Nothing is queued, or nothing may begin until the lane is called.
     Empty,
     AtLimit,
     NoSlot,
+    Paced(Duration),
 }
 
 async fn fill(shared: &Arc<Shared>, lane: &Arc<Lane>, running: &mut JoinSet<()>, stop: &CancellationToken) -> Filled {
@@ -85,8 +108,11 @@ async fn fill(shared: &Arc<Shared>, lane: &Arc<Lane>, running: &mut JoinSet<()>,
         let Ok(slot) = own.or_else(|_| shared.slots.clone().try_acquire_owned()) else {
             return Filled::NoSlot;
         };
-        start(shared, lane, slot, running).await;
-        consume_budget().await;
+        match start(shared, lane, slot, running).await {
+            Started::Yes | Started::Empty => consume_budget().await,
+            Started::Paused => return Filled::Empty,
+            Started::Paced(wait) => return Filled::Paced(wait),
+        }
     }
 }
 
@@ -97,10 +123,31 @@ async fn turn(in_line: &mut Option<BoxFuture<'static, Option<OwnedSemaphorePermi
     }
 }
 
-/// Starts one attempt. False when the queue was empty after all.
-async fn start(shared: &Arc<Shared>, lane: &Arc<Lane>, slot: OwnedSemaphorePermit, running: &mut JoinSet<()>) -> bool {
+async fn end(paced: &mut Option<Pin<Box<Sleep>>>) {
+    match paced {
+        Some(sleep) => sleep.as_mut().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Starts one attempt, if one may.
+async fn start(
+    shared: &Arc<Shared>,
+    lane: &Arc<Lane>,
+    slot: OwnedSemaphorePermit,
+    running: &mut JoinSet<()>,
+) -> Started {
+    let Some(member) = shared.company.join() else {
+        return Started::Paused;
+    };
+    if lane.is_empty() {
+        return Started::Empty;
+    }
+    if let Err(wait) = lane.pace() {
+        return Started::Paced(wait);
+    }
     let Some((held, weight)) = lane.pop() else {
-        return false;
+        return Started::Empty;
     };
     if lane.wants_more() {
         shared.wake.notify_one();
@@ -113,14 +160,14 @@ async fn start(shared: &Arc<Shared>, lane: &Arc<Lane>, slot: OwnedSemaphorePermi
         held,
         started_at,
         begun,
-        (weight, slot),
+        (weight, slot, member),
     ));
     if poll_once(work.as_mut()).await {
-        return true;
+        return Started::Yes;
     }
     let key = key(&claim);
     lane.register(key, || {
-        let registered = Registered(lane.clone(), key);
+        let registered = Registered::new(lane.clone(), key);
         let abort = running.spawn(async move {
             let _registered = registered;
             work.await;
@@ -133,7 +180,7 @@ async fn start(shared: &Arc<Shared>, lane: &Arc<Lane>, slot: OwnedSemaphorePermi
             abort,
         }
     });
-    true
+    Started::Yes
 }
 
 /// Whether the future was ready at once. If not, whoever polls it next takes its wakes over.
@@ -142,7 +189,13 @@ async fn poll_once(mut future: Pin<&mut impl Future<Output = ()>>) -> bool {
 }
 
 /// Forgets an attempt when its task has ended, however it did.
-struct Registered(Arc<Lane>, Key);
+pub(super) struct Registered(Arc<Lane>, Key);
+
+impl Registered {
+    pub(super) fn new(lane: Arc<Lane>, key: Key) -> Self {
+        Self(lane, key)
+    }
+}
 
 impl Drop for Registered {
     fn drop(&mut self) {

@@ -65,6 +65,11 @@ fn a_worker_that_wakes_after_its_lease_cannot_settle() {
             stalled.get("/api/v1/events").await.status == 200
         })
         .await;
+        // Its outcome, or its lost claim, is counted.
+        wait_until("the late outcome is counted", async || {
+            stale(&stalled.get("/metrics").await.text()) > 0.0
+        })
+        .await;
         tokio::time::timeout(Duration::from_secs(30), stalled.stop())
             .await
             .unwrap();
@@ -86,6 +91,15 @@ fn a_worker_does_what_an_ingest_only_process_has_stored() {
         ingest.wait_for("stripe", "evt_1", "done").await;
         assert_eq!(tries(&store), 1);
     });
+}
+
+/// Settles and claims that came too late, as the metrics count them.
+fn stale(metrics: &str) -> f64 {
+    metrics
+        .lines()
+        .filter(|line| line.starts_with("cerca_stale_settles_total") || line.starts_with("cerca_claims_stale_total"))
+        .filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok())
+        .sum()
 }
 
 /// How often the handler of this test has begun.

@@ -96,7 +96,9 @@ async fn a_stale_claim_runs_no_code(db: Db) {
 
 async fn code_that_fails_or_panics_changes_nothing(db: Db) {
     let claims = prepared((0..3).map(|n| format!("e{n}")).collect(), &db).await;
-    let fails = code(&claims[0], |tx| insert(tx, "e0", 1).and(Err("not today".into())));
+    let fails = code(&claims[0], |tx| {
+        insert(tx, "e0", 1).and_then(|_| Err("not today".into()))
+    });
     let panics = code(&claims[1], |tx| {
         insert(tx, "e1", 1).unwrap();
         panic!("no luck")

@@ -3,7 +3,7 @@
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use cerca::{
-    domain::{EventStatus, Outcome},
+    domain::{Claim, EventStatus, NewEvent, Outcome},
     store::{AttemptLimit, ClaimRequest, Lease, Swept},
 };
 use futures_util::future::join_all;
@@ -21,6 +21,11 @@ on_both!(
     renewal_says_which_claims_hold,
     a_handler_does_not_touch_the_other,
     settles_are_written_in_bulk,
+    what_lost_its_lease_is_found_by_itself_only,
+    a_suspect_ends_in_failed,
+    a_backlog_of_one_provider_leaves_room_for_the_others,
+    failures_leave_room_for_fresh_deliveries,
+    a_fair_claim_is_bounded_and_takes_everything_in_the_end,
 );
 
 fn retry(after: u64) -> Outcome {
@@ -160,6 +165,7 @@ async fn the_last_lost_attempt_is_the_end(db: Db) {
         vec![AttemptLimit {
             handler: Arc::from("a"),
             attempts: 2,
+            isolate: false,
         }]
     };
     for expected in [Swept { ready: 2, dead: 0 }, Swept { ready: 1, dead: 1 }] {
@@ -226,4 +232,164 @@ async fn settles_are_written_in_bulk(db: Db) {
     db.store.flush().await.unwrap();
     assert_eq!(db.number("SELECT count(*) FROM deliveries").await, 0);
     assert_eq!(db.number("SELECT count(*) FROM attempts").await, 1200);
+}
+
+fn isolated(attempts: u32) -> Vec<AttemptLimit> {
+    vec![AttemptLimit {
+        handler: Arc::from("a"),
+        attempts,
+        isolate: true,
+    }]
+}
+
+async fn suspect(db: &Db) -> Option<Claim> {
+    let handlers = vec![Arc::from("b"), Arc::from("a")];
+    let lease = Duration::from_secs(30);
+    db.store.claim_suspect(handlers, lease).await.unwrap()
+}
+
+async fn what_lost_its_lease_is_found_by_itself_only(db: Db) {
+    db.store.accept(vec![event("e1", "a"), event("e2", "a")]).await.unwrap();
+    assert!(suspect(&db).await.is_none());
+    assert_eq!(db.claim("a", 10).await.len(), 2);
+    db.expire().await;
+    assert_eq!(db.store.sweep(isolated(5)).await.unwrap(), Swept { ready: 2, dead: 0 });
+    db.store.accept(vec![event("e3", "a")]).await.unwrap();
+    for fair in [false, true] {
+        let request = ClaimRequest {
+            fair,
+            ..request(&[("a", 10)])
+        };
+        for claim in db.store.claim(request).await.unwrap() {
+            assert_eq!(claim.event.provider_event_id, "e3", "not one that may kill");
+            db.settle(&claim, Outcome::Released).await;
+        }
+    }
+    let other = db
+        .store
+        .claim_suspect(vec![Arc::from("b")], Duration::from_secs(30))
+        .await
+        .unwrap();
+    assert!(other.is_none(), "another handler's");
+    let first = suspect(&db).await.unwrap();
+    assert_eq!((&*first.event.provider_event_id, first.attempt), ("e1", 2));
+    // Given back untouched, it is as suspect as before; once an attempt has ended, it is not any more.
+    db.settle(&first, Outcome::Released).await;
+    let first = suspect(&db).await.unwrap();
+    assert_eq!((&*first.event.provider_event_id, first.attempt), ("e1", 2));
+    db.settle(&first, retry(0)).await;
+    let second = suspect(&db).await.unwrap();
+    assert_eq!(second.event.provider_event_id, "e2");
+    assert!(suspect(&db).await.is_none());
+    let ids: HashSet<_> = db
+        .claim("a", 10)
+        .await
+        .into_iter()
+        .map(|c| c.event.provider_event_id.clone())
+        .collect();
+    assert_eq!(ids, HashSet::from(["e1".to_owned(), "e3".to_owned()]));
+}
+
+/// What kills each worker that tries it is dead after its attempts, and stands in the lists.
+async fn a_suspect_ends_in_failed(db: Db) {
+    db.store.accept(vec![event("e1", "a")]).await.unwrap();
+    assert_eq!(db.claim("a", 1).await.len(), 1);
+    for expected in [Swept { ready: 1, dead: 0 }, Swept { ready: 0, dead: 1 }] {
+        db.expire().await;
+        assert_eq!(db.store.sweep(isolated(2)).await.unwrap(), expected);
+        assert_eq!(suspect(&db).await.is_some(), expected.ready == 1);
+    }
+    let detail = db.store.event("p", "e1").await.unwrap().unwrap();
+    assert_eq!(detail.event.status, EventStatus::Failed);
+    let outcomes: Vec<_> = detail.attempts.iter().map(|a| a.outcome.as_str()).collect();
+    assert_eq!(outcomes, ["lost", "lost"]);
+}
+
+fn of(provider: &str, id: &str) -> NewEvent {
+    NewEvent {
+        provider: Arc::from(provider),
+        ..event(id, "a")
+    }
+}
+
+async fn fair(db: &Db, room: u32) -> Vec<Claim> {
+    let request = ClaimRequest {
+        fair: true,
+        ..request(&[("a", room)])
+    };
+    db.store.claim(request).await.unwrap()
+}
+
+async fn a_backlog_of_one_provider_leaves_room_for_the_others(db: Db) {
+    db.store
+        .accept((0..600).map(|n| of("flood", &format!("f{n}"))).collect())
+        .await
+        .unwrap();
+    db.store
+        .accept((0..3).map(|n| of("quiet", &format!("q{n}"))).collect())
+        .await
+        .unwrap();
+    let count = |claims: &[Claim], provider: &str| claims.iter().filter(|c| *c.event.provider == *provider).count();
+    let oldest = db.claim("a", 10).await;
+    assert_eq!(
+        count(&oldest, "quiet"),
+        0,
+        "in the order of arrival the flood comes first"
+    );
+    let claims = fair(&db, 10).await;
+    assert_eq!((count(&claims, "quiet"), count(&claims, "flood")), (3, 5));
+    // Bytes are shared out like places.
+    db.store
+        .accept((3..6).map(|n| of("quiet", &format!("q{n}"))).collect())
+        .await
+        .unwrap();
+    let request = ClaimRequest {
+        fair: true,
+        max_bytes: 40,
+        ..request(&[("a", 10)])
+    };
+    let claims = db.store.claim(request).await.unwrap();
+    assert!(
+        count(&claims, "quiet") >= 1 && count(&claims, "flood") >= 1,
+        "{}",
+        claims.len()
+    );
+}
+
+async fn failures_leave_room_for_fresh_deliveries(db: Db) {
+    db.store
+        .accept((0..200).map(|n| of("p", &format!("bad{n}"))).collect())
+        .await
+        .unwrap();
+    for claim in db.claim("a", 200).await {
+        db.store.settle(settle(&claim, retry(0))).await;
+    }
+    db.store.flush().await.unwrap();
+    db.store
+        .accept((0..200).map(|n| of("p", &format!("new{n}"))).collect())
+        .await
+        .unwrap();
+    let claims = fair(&db, 20).await;
+    let fresh = claims.iter().filter(|c| c.attempt == 1).count();
+    assert_eq!((claims.len(), fresh), (20, 10));
+}
+
+async fn a_fair_claim_is_bounded_and_takes_everything_in_the_end(db: Db) {
+    let providers = ["a", "b", "c", "d", "e", "f", "g"];
+    let all = (0..210).map(|n| of(providers[n % 7], &format!("e{n}")));
+    db.store.accept(all.collect()).await.unwrap();
+    let mut seen = HashSet::new();
+    loop {
+        let rounds = join_all([fair(&db, 20), fair(&db, 20)]).await;
+        let claims: Vec<_> = rounds.into_iter().flatten().collect();
+        if claims.is_empty() {
+            break;
+        }
+        assert!(claims.len() <= 2 * 21, "{}", claims.len());
+        for claim in claims {
+            assert!(seen.insert(claim.event.id), "claimed twice");
+        }
+    }
+    assert_eq!(seen.len(), 210);
+    assert!(fair(&db, 0).await.is_empty());
 }

@@ -182,6 +182,7 @@ pub(crate) fn request(wants: &[(&str, u32)]) -> ClaimRequest {
         wants: wants.iter().map(|(name, n)| (Arc::from(*name), *n)).collect(),
         lease: Duration::from_secs(30),
         max_bytes: 1 << 30,
+        fair: false,
     }
 }
 

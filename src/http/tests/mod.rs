@@ -1,6 +1,7 @@
 //! The HTTP surface over real sockets, with a store in memory.
 
 mod admin;
+mod limits;
 mod public;
 mod sqlite;
 mod store;
@@ -17,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 use super::{Providers, QuarantineLimits, Running, Secrets, Services, Settings, start};
 use crate::{
     adapters::{Adapter, Provider, ProviderSpec, Registry},
+    idempotency::{Engine, Layer},
     store::Store,
 };
 
@@ -112,6 +114,7 @@ fn services(store: Arc<dyn Store>) -> Services {
     let prometheus = metrics_exporter_prometheus::PrometheusBuilder::new()
         .build_recorder()
         .handle();
+    let engine_store = Arc::clone(&store);
     let providers = Arc::new(Providers::new([provider("acme", 200), provider("strict", 409)]));
     Services {
         secrets: Arc::new(Secrets::new(store.clone(), providers.clone(), None, [])),
@@ -127,6 +130,8 @@ fn services(store: Arc<dyn Store>) -> Services {
             bytes: 1 << 20,
             rate: 100,
         },
+        gateways: Arc::default(),
+        engine: Arc::new(Engine::new(Layer::new(engine_store))),
         handlers: vec!["ledger".into(), "mail".into()],
         prometheus: Some(prometheus),
     }

@@ -21,6 +21,7 @@ pub(super) struct MemoryStore {
     pub(super) purged: AtomicBool,
     /// While set, accepted events are queued and not answered.
     pub(super) stalled: AtomicBool,
+    pub(super) revived: Mutex<Vec<String>>,
     pub(super) reprocessed: Mutex<Vec<(Reprocess, Who)>>,
     pub(super) asked: Mutex<Vec<(EventFilter, Option<i64>, u32)>>,
 }
@@ -91,6 +92,36 @@ impl Native for MemoryStore {
     }
 }
 crate::store::testing::no_upkeep!(MemoryStore);
+impl Keys for MemoryStore {
+    fn reserve(&self, _: NewKey) -> StoreFuture<'static, Reserved> {
+        let failure = self.check().err().unwrap_or(StoreError::Closed);
+        Box::pin(async { Err(failure) })
+    }
+    fn take_over(&self, _: i64, _: Duration) -> StoreFuture<'static, Option<HeldKey>> {
+        unreachable!("no key is abandoned here")
+    }
+    fn step(&self, _: HeldKey, _: KeyStep) -> StoreFuture<'static, bool> {
+        unreachable!("no key is held here")
+    }
+    fn answer(&self, _: Option<HeldKey>, _: KeyWork) -> BoxFuture<'static, Result<Arc<KeptAnswer>, WorkError>> {
+        unreachable!("no handler has a transaction here")
+    }
+    fn abandoned(&self, _: u32) -> StoreFuture<'_, Vec<KeyRow>> {
+        unreachable!("requests do not push keys")
+    }
+    fn keys(&self, _: KeyFilter) -> StoreFuture<'_, Vec<KeyRow>> {
+        Box::pin(async { self.check().map(|()| Vec::new()) })
+    }
+    fn key(&self, _: i64) -> StoreFuture<'_, Option<(KeyRow, Option<KeptAnswer>)>> {
+        Box::pin(async { self.check().map(|()| None) })
+    }
+    fn key_stats(&self) -> StoreFuture<'_, KeyStats> {
+        Box::pin(async { self.check().map(|()| KeyStats::default()) })
+    }
+    fn reap(&self, _: Duration, _: u32) -> StoreFuture<'_, u64> {
+        unreachable!("requests do not reap")
+    }
+}
 
 impl Inbox for MemoryStore {
     fn accept(&self, events: Vec<NewEvent>) -> StoreFuture<'static, Vec<Accepted>> {
@@ -106,11 +137,20 @@ impl Inbox for MemoryStore {
         })
     }
 
+    fn revive<'a>(&'a self, provider: &'a str, id: &'a str, _: Who) -> StoreFuture<'a, u64> {
+        self.revived.lock().unwrap().push(format!("{provider}:{id}"));
+        let checked = self.check();
+        Box::pin(async move { checked.map(|()| 1) })
+    }
+
     fn set_handoff(&self, _: Arc<dyn Handoff>) {}
 }
 
 impl Queue for MemoryStore {
     fn claim(&self, _: ClaimRequest) -> StoreFuture<'_, Vec<Claim>> {
+        unreachable!("requests do not claim")
+    }
+    fn claim_suspect(&self, _: Vec<Arc<str>>, _: Duration) -> StoreFuture<'_, Option<Claim>> {
         unreachable!("requests do not claim")
     }
     fn settle(&self, _: Settle) -> BoxFuture<'_, ()> {

@@ -6,14 +6,19 @@ use bytes::Bytes;
 use sqlx::{PgConnection, Row as _, postgres::PgBindIterExt as _, postgres::PgRow};
 
 use super::{
-    super::{AttemptLimit, ClaimRequest, Lease, Swept},
+    super::{AttemptLimit, ClaimRequest, Lease, Swept, ordering::Lane},
     micros, time,
 };
 use crate::domain::{Claim, StoredEvent};
 
 pub(super) async fn claim(db: &mut PgConnection, request: &ClaimRequest) -> sqlx::Result<Vec<Claim>> {
     let token: i64 = rand::random();
-    let taken: Vec<(i64, String, i32)> = sqlx::query_as(include_str!("claim.sql"))
+    let sql = if request.fair {
+        include_str!("claim_fair.sql")
+    } else {
+        include_str!("claim.sql")
+    };
+    let taken: Vec<(i64, String, i32)> = sqlx::query_as(sql)
         .bind(request.wants.iter().map(|(handler, _)| &**handler).bind_iter())
         .bind(
             request
@@ -27,6 +32,44 @@ pub(super) async fn claim(db: &mut PgConnection, request: &ClaimRequest) -> sqlx
         .bind(i64::try_from(request.max_bytes).unwrap_or(i64::MAX))
         .fetch_all(&mut *db)
         .await?;
+    let names: Vec<&Arc<str>> = request.wants.iter().map(|(name, _)| name).collect();
+    with_events(db, taken, &names, token).await
+}
+
+pub(super) async fn claim_suspect(
+    db: &mut PgConnection,
+    handlers: &[Arc<str>],
+    lease: Duration,
+) -> sqlx::Result<Option<Claim>> {
+    let token: i64 = rand::random();
+    let taken: Vec<(i64, String, i32)> = sqlx::query_as(
+        "WITH suspect AS MATERIALIZED (
+             SELECT ctid AS place FROM deliveries
+             WHERE state = 'ready' AND lost > 0 AND run_at <= now() AND handler = ANY ($1)
+             ORDER BY run_at, event_id LIMIT 1 FOR UPDATE SKIP LOCKED
+         )
+         UPDATE deliveries d
+         SET state = 'claimed', attempts = d.attempts + 1, lease_token = $2,
+             lease_until = now() + $3::bigint * interval '1 microsecond'
+         FROM suspect s WHERE d.ctid = s.place
+         RETURNING d.event_id, d.handler, d.attempts",
+    )
+    .bind(handlers.iter().map(|name| &**name).bind_iter())
+    .bind(token)
+    .bind(micros(lease))
+    .fetch_all(&mut *db)
+    .await?;
+    let names: Vec<&Arc<str>> = handlers.iter().collect();
+    Ok(with_events(db, taken, &names, token).await?.pop())
+}
+
+/// Reads the events of deliveries that were taken.
+async fn with_events(
+    db: &mut PgConnection,
+    taken: Vec<(i64, String, i32)>,
+    names: &[&Arc<str>],
+    token: i64,
+) -> sqlx::Result<Vec<Claim>> {
     if taken.is_empty() {
         return Ok(Vec::new());
     }
@@ -49,10 +92,10 @@ pub(super) async fn claim(db: &mut PgConnection, request: &ClaimRequest) -> sqlx
     let mut claims: Vec<Claim> = taken
         .into_iter()
         .filter_map(|(id, handler, attempts)| {
-            let (name, _) = request.wants.iter().find(|(name, _)| **name == *handler)?;
+            let name = names.iter().find(|name| ****name == *handler)?;
             Some(Claim {
                 event: Arc::clone(events.get(&id)?),
-                handler: Arc::clone(name),
+                handler: Arc::clone(*name),
                 attempt: attempts.unsigned_abs(),
                 token,
             })
@@ -104,9 +147,13 @@ pub(super) async fn renew(db: &mut PgConnection, leases: &[Lease], lease: Durati
     Ok(holds)
 }
 
-/// Ends at most `limit` leases.
-pub(super) async fn sweep(db: &mut PgConnection, limits: &[AttemptLimit], limit: u32) -> sqlx::Result<Swept> {
-    let states: Vec<String> = sqlx::query_scalar(
+/// Ends at most `limit` leases; gives the lanes of those that are ordered.
+pub(super) async fn sweep(
+    db: &mut PgConnection,
+    limits: &[AttemptLimit],
+    limit: u32,
+) -> sqlx::Result<(Swept, Vec<Lane>)> {
+    let ended: Vec<(String, String, Option<i64>)> = sqlx::query_as(
         "WITH expired AS MATERIALIZED (
              SELECT handler, attempts, lease_until, lease_token, ctid AS place FROM deliveries
              WHERE state = 'claimed' AND lease_until < now()
@@ -116,16 +163,17 @@ pub(super) async fn sweep(db: &mut PgConnection, limits: &[AttemptLimit], limit:
              UPDATE deliveries d
              SET state = CASE WHEN x.attempts >= (SELECT max(l.attempts) FROM unnest($1::text[], $2::int4[])
                                                   AS l (handler, attempts) WHERE l.handler = x.handler)
-                              THEN 'dead' ELSE 'ready' END,
-                 run_at = now(), last_error = 'lease expired', lease_token = NULL, lease_until = NULL
+                              THEN 'dead' WHEN d.lane IS NULL THEN 'ready' ELSE 'blocked' END,
+                 run_at = now(), last_error = 'lease expired', lease_token = NULL, lease_until = NULL,
+                 lost = d.lost + CASE WHEN x.handler = ANY ($4) THEN 1 ELSE 0 END, share = d.share | 1
              FROM expired x WHERE d.ctid = x.place AND d.lease_token = x.lease_token
-             RETURNING d.event_id, d.handler, d.attempts, x.lease_until, d.state
+             RETURNING d.event_id, d.handler, d.attempts, x.lease_until, d.state, d.lane
          ),
          written AS (
              INSERT INTO attempts (event_id, handler, attempt, started_at, duration_ms, outcome, detail)
              SELECT event_id, handler, attempts, lease_until, 0, 'lost', 'lease expired' FROM ended
          )
-         SELECT state FROM ended",
+         SELECT state, handler, lane FROM ended",
     )
     .bind(limits.iter().map(|l| &*l.handler).bind_iter())
     .bind(
@@ -135,13 +183,18 @@ pub(super) async fn sweep(db: &mut PgConnection, limits: &[AttemptLimit], limit:
             .bind_iter(),
     )
     .bind(i64::from(limit))
+    .bind(limits.iter().filter(|l| l.isolate).map(|l| &*l.handler).bind_iter())
     .fetch_all(db)
     .await?;
-    let dead = states.iter().filter(|state| *state == "dead").count() as u64;
-    Ok(Swept {
-        ready: states.len() as u64 - dead,
+    let dead = ended.iter().filter(|(state, ..)| state == "dead").count() as u64;
+    let swept = Swept {
+        ready: ended.len() as u64 - dead,
         dead,
-    })
+    };
+    let lanes = ended
+        .into_iter()
+        .filter_map(|(_, handler, lane)| Some((handler, lane?)));
+    Ok((swept, lanes.collect()))
 }
 
 fn stored(row: &PgRow) -> sqlx::Result<StoredEvent> {

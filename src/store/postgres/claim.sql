@@ -6,7 +6,7 @@ WITH due AS MATERIALIZED (
     CROSS JOIN LATERAL (
         SELECT event_id, handler, run_at, ctid AS place
         FROM deliveries
-        WHERE state = 'ready' AND handler = want.handler AND run_at <= now()
+        WHERE state = 'ready' AND handler = want.handler AND run_at <= now() AND lost = 0
         ORDER BY run_at, event_id
         LIMIT want.room
         FOR UPDATE SKIP LOCKED

@@ -16,6 +16,7 @@ use sqlx::{
 use super::{
     super::{
         Applied, Effect, Prepared, SqlValue, Work,
+        ordering::Lane,
         statement::{refuse_control, took_longer, wrong_count},
     },
     code,
@@ -44,8 +45,8 @@ impl Ran {
     }
 }
 
-/// Gives what became of the first effects, and leaves the rest when it takes long.
-pub(super) async fn transaction(db: &mut PgConnection, effects: &[Effect]) -> sqlx::Result<Vec<Ran>> {
+/// Gives what became of the first effects, and leaves the rest when it takes long. Beside it the lanes of what is done.
+pub(super) async fn transaction(db: &mut PgConnection, effects: &[Effect]) -> sqlx::Result<(Vec<Ran>, Vec<Lane>)> {
     let start = Instant::now();
     let mut limit = effects.first().map(|effect| effect.limit).unwrap_or_default();
     let begin = format!("BEGIN; SET LOCAL statement_timeout = {}", millis(limit));
@@ -83,9 +84,9 @@ pub(super) async fn transaction(db: &mut PgConnection, effects: &[Effect]) -> sq
             break;
         }
     }
-    finish(&mut tx, &took).await?;
+    let lanes = finish(&mut tx, &took).await?;
     tx.commit().await?;
-    Ok(results)
+    Ok((results, lanes))
 }
 
 /// No rehearsal holds the connection of people for longer.
@@ -242,15 +243,15 @@ async fn run(
     Ok(Ok(()))
 }
 
-/// Takes the applied deliveries off the work list and writes their history.
-async fn finish(db: &mut PgConnection, done: &[(&Effect, Timestamp)]) -> sqlx::Result<()> {
+/// Takes the applied deliveries off the work list and writes their history; gives their lanes.
+async fn finish(db: &mut PgConnection, done: &[(&Effect, Timestamp)]) -> sqlx::Result<Vec<Lane>> {
     if done.is_empty() {
-        return Ok(());
+        return Ok(Vec::new());
     }
     let claims = || done.iter().map(|(effect, _)| &effect.claim);
     let millis =
         |(effect, end): &(&Effect, Timestamp)| (end.as_millisecond() - effect.started_at.as_millisecond()).max(0);
-    sqlx::query(
+    sqlx::query_as(
         "WITH held AS MATERIALIZED (
              SELECT e.*, d.place
              FROM unnest($1::bigint[], $2::text[], $3::int4[], $4::timestamptz[], $5::bigint[])
@@ -261,10 +262,13 @@ async fn finish(db: &mut PgConnection, done: &[(&Effect, Timestamp)]) -> sqlx::R
          ),
          done AS (
              DELETE FROM deliveries d USING held e WHERE d.ctid = e.place
-             RETURNING e.event_id, e.handler, e.attempt, e.started_at, e.duration_ms
+             RETURNING e.event_id, e.handler, e.attempt, e.started_at, e.duration_ms, d.lane
+         ),
+         written AS (
+             INSERT INTO attempts (event_id, handler, attempt, started_at, duration_ms, outcome)
+             SELECT event_id, handler, attempt, started_at, duration_ms, 'done' FROM done
          )
-         INSERT INTO attempts (event_id, handler, attempt, started_at, duration_ms, outcome)
-         SELECT *, 'done' FROM done",
+         SELECT handler, lane FROM done WHERE lane IS NOT NULL",
     )
     .bind(claims().map(|c| c.event.id).bind_iter())
     .bind(claims().map(|c| &*c.handler).bind_iter())
@@ -279,7 +283,6 @@ async fn finish(db: &mut PgConnection, done: &[(&Effect, Timestamp)]) -> sqlx::R
             .bind_iter(),
     )
     .bind(done.iter().map(millis).bind_iter())
-    .execute(db)
-    .await?;
-    Ok(())
+    .fetch_all(db)
+    .await
 }

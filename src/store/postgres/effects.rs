@@ -19,6 +19,7 @@ use super::{
     actor::Closing,
     connect::{Fault, Link, fault},
     effect::{self, Ran, describe, is_mistake},
+    lanes::Lanes,
 };
 
 /// Effects in one transaction, at most: a slow statement holds up those beside it.
@@ -43,15 +44,17 @@ pub(super) struct Effects {
     queues: Mutex<HashMap<Arc<str>, Queue>>,
     server: PgConnectOptions,
     limit: Duration,
+    lanes: Lanes,
     closing: Closing,
 }
 
 impl Effects {
-    pub(super) fn new(server: &PgConnectOptions, limit: Duration, closing: &Closing) -> Self {
+    pub(super) fn new(server: &PgConnectOptions, limit: Duration, lanes: Lanes, closing: &Closing) -> Self {
         Self {
             queues: Mutex::default(),
             server: server.clone(),
             limit,
+            lanes,
             closing: closing.clone(),
         }
     }
@@ -78,6 +81,7 @@ impl Effects {
                 receiver,
                 waiting: VecDeque::new(),
                 link: Link::new(&self.server, "effects", SETUP, self.limit),
+                lanes: self.lanes.clone(),
                 closing: self.closing.clone(),
                 is_slow: true,
                 is_reported: false,
@@ -96,6 +100,7 @@ struct Lane {
     /// Taken off the queue; a transaction that became slow left them.
     waiting: VecDeque<(Effect, Reply)>,
     link: Link,
+    lanes: Lanes,
     closing: Closing,
     /// The last effect was slow, or there was none yet: one at a time.
     is_slow: bool,
@@ -110,7 +115,7 @@ impl Lane {
             let results = {
                 let gone = join_all(replies.iter_mut().map(oneshot::Sender::closed));
                 tokio::select! {
-                    results = answers(&mut self.link, &effects) => Some(results),
+                    results = answers(&mut self.link, &self.lanes, &effects) => Some(results),
                     // Nobody waits: the worker stops, or has lost the claims. The server undoes what was begun.
                     _ = gone => None,
                 }
@@ -165,8 +170,8 @@ impl Lane {
 }
 
 /// Applies the first effects, at least one; those that are left are due in the next transaction.
-async fn answers(link: &mut Link, effects: &[Effect]) -> Vec<Result<Ran, StoreError>> {
-    match apply(link, effects).await {
+async fn answers(link: &mut Link, lanes: &Lanes, effects: &[Effect]) -> Vec<Result<Ran, StoreError>> {
+    match apply(link, lanes, effects).await {
         Ok(results) => results.into_iter().map(Ok).collect(),
         Err(Lost {
             fault: Fault::Connection,
@@ -174,13 +179,13 @@ async fn answers(link: &mut Link, effects: &[Effect]) -> Vec<Result<Ran, StoreEr
             ..
         }) => effects.iter().map(|_| Err(error.clone())).collect(),
         // One ended the transaction of all (a deadlock, a deferred constraint): each by itself.
-        Err(_) => vec![alone(link, &effects[0]).await],
+        Err(_) => vec![alone(link, lanes, &effects[0]).await],
     }
 }
 
-async fn alone(link: &mut Link, effect: &Effect) -> Result<Ran, StoreError> {
+async fn alone(link: &mut Link, lanes: &Lanes, effect: &Effect) -> Result<Ran, StoreError> {
     for _ in 0..TRIES {
-        match apply(link, std::slice::from_ref(effect)).await {
+        match apply(link, lanes, std::slice::from_ref(effect)).await {
             Ok(mut results) => return Ok(results.pop().unwrap_or_else(Ran::stale)),
             Err(Lost {
                 fault: Fault::Again, ..
@@ -216,7 +221,7 @@ struct Lost {
 
 /// One transaction. An error leaves nothing behind, or its outcome is unknown; in both cases the fence keeps the effect
 /// from happening twice.
-async fn apply(link: &mut Link, effects: &[Effect]) -> Result<Vec<Ran>, Lost> {
+async fn apply(link: &mut Link, lanes: &Lanes, effects: &[Effect]) -> Result<Vec<Ran>, Lost> {
     let longest = effects.iter().map(|effect| effect.limit).max().unwrap_or_default();
     // The server ends each statement; this is for a server that does not answer. A transaction has one slow effect at
     // most, and a few statements of ours.
@@ -237,7 +242,7 @@ async fn apply(link: &mut Link, effects: &[Effect]) -> Result<Vec<Ran>, Lost> {
         Ok(Err(error)) => fault(error),
         _ => Fault::Connection,
     };
-    link.end(result).map_err(|failed| {
+    let (results, done) = link.end(result).map_err(|failed| {
         // The rest of a broken transaction is ended with its connection; this is the rare path.
         link.cut();
         Lost {
@@ -246,5 +251,7 @@ async fn apply(link: &mut Link, effects: &[Effect]) -> Result<Vec<Ran>, Lost> {
             why,
             is_mistake,
         }
-    })
+    })?;
+    lanes.advance(done);
+    Ok(results)
 }

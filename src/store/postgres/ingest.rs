@@ -12,12 +12,16 @@ use super::{
     super::{
         Options,
         batch::{Batch, HandoffSlot, Pending, RowOutcome},
+        ordering::holds,
     },
     actor::Closing,
     connect::{Failed, Fault, Link},
-    micros, time,
+    lanes::Lanes,
+    micros,
+    notify::Notifier,
+    time,
 };
-use crate::domain::NewEvent;
+use crate::domain::{NewEvent, OrderedHandler};
 
 /// Tries of a batch that met a deadlock.
 const TRIES: u32 = 3;
@@ -28,6 +32,8 @@ pub(super) struct Flusher {
     pub(super) link: Link,
     pub(super) handoff: HandoffSlot,
     pub(super) options: Options,
+    pub(super) lanes: Lanes,
+    pub(super) notifier: Notifier,
     pub(super) closing: Closing,
 }
 
@@ -62,11 +68,14 @@ impl Flusher {
     async fn flush(&mut self, requests: Vec<Pending>) {
         let mut waiting = vec![requests];
         while let Some(requests) = waiting.pop() {
-            let batch = Batch::new(requests, &self.handoff);
+            let batch = Batch::new(requests, &self.handoff, &self.options.ordered);
             let failed = match self.insert(&batch).await {
                 Ok(mut outcomes) => {
                     let are_conflicts_written = self.compare(&batch, &mut outcomes).await;
-                    batch.finish(&outcomes, are_conflicts_written);
+                    self.lanes.advance(batch.lanes(&outcomes));
+                    if batch.finish(&outcomes, are_conflicts_written) {
+                        self.notifier.notify();
+                    }
                     continue;
                 }
                 Err(failed) => failed,
@@ -98,7 +107,7 @@ impl Flusher {
         let limit = self.link.limit();
         let mut tries = 1;
         loop {
-            let result = timeout(limit, insert(self.link.get().await?, batch)).await;
+            let result = timeout(limit, insert(self.link.get().await?, batch, &self.options.ordered)).await;
             match self.link.end(result) {
                 Err(failed) if failed.fault == Fault::Again && tries < TRIES => tries += 1,
                 other => return other,
@@ -127,9 +136,19 @@ impl Flusher {
 }
 
 /// The new events as inserted, the others as unknown.
-pub(super) async fn insert(db: &mut PgConnection, batch: &Batch) -> sqlx::Result<Vec<RowOutcome>> {
+pub(super) async fn insert(
+    db: &mut PgConnection,
+    batch: &Batch,
+    ordered: &[OrderedHandler],
+) -> sqlx::Result<Vec<RowOutcome>> {
     let events = || batch.events();
-    let rows: Vec<(i64, String, String, time::Instant)> = sqlx::query_as(include_str!("ingest.sql"))
+    let is_ordered = batch.is_ordered();
+    let sql = if is_ordered {
+        include_str!("ingest_ordered.sql")
+    } else {
+        include_str!("ingest.sql")
+    };
+    let mut query = sqlx::query_as::<_, (i64, String, String, time::Instant)>(sql)
         .bind(events().map(|e| &*e.provider).bind_iter())
         .bind(events().map(|e| e.provider_event_id.as_str()).bind_iter())
         .bind(events().map(|e| e.event_type.as_deref()).bind_iter())
@@ -147,9 +166,13 @@ pub(super) async fn insert(db: &mut PgConnection, batch: &Batch) -> sqlx::Result
         .bind(events().map(|e| &*e.payload).bind_iter())
         .bind(batch.handed())
         .bind(batch.token)
-        .bind(micros(batch.lease))
-        .fetch_all(db)
-        .await?;
+        .bind(micros(batch.lease));
+    if is_ordered {
+        query = query
+            .bind(ordered.iter().map(|o| &*o.name).bind_iter())
+            .bind(ordered.iter().map(|o| holds(ordered, &o.name)).bind_iter());
+    }
+    let rows = query.fetch_all(db).await?;
     let keys: Vec<(&str, &str)> = events().map(key).collect();
     let mut outcomes = vec![RowOutcome::Unknown; keys.len()];
     for (id, provider, provider_event_id, created_at) in rows {

@@ -9,13 +9,14 @@ WITH stored AS (
 ),
 -- Deliveries of the handlers in $12 have a worker already: it gets them with their bytes still in memory.
 listed AS (
-    INSERT INTO deliveries (event_id, handler, state, attempts, lease_token, lease_until, ordering_key)
+    INSERT INTO deliveries (event_id, handler, state, attempts, lease_token, lease_until, ordering_key, share)
     SELECT stored.id, handler,
            CASE WHEN handler = ANY ($12) THEN 'claimed' ELSE 'ready' END,
            CASE WHEN handler = ANY ($12) THEN 1 ELSE 0 END,
            CASE WHEN handler = ANY ($12) THEN $13::bigint END,
            CASE WHEN handler = ANY ($12) THEN now() + $14::bigint * interval '1 microsecond' END,
-           stored.ordering_key
+           stored.ordering_key,
+           hashtext(stored.provider) & -2
     FROM stored, unnest(string_to_array(stored.routes, ',')) AS handler
     WHERE stored.routes <> ''
     ON CONFLICT DO NOTHING

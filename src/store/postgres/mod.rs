@@ -8,6 +8,11 @@ mod connect;
 mod effect;
 mod effects;
 mod ingest;
+mod key_found;
+mod key_rows;
+mod keys;
+mod lanes;
+mod notify;
 mod outbox;
 mod people;
 mod purge;
@@ -20,21 +25,31 @@ mod time;
 mod upkeep;
 mod values;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 use futures_util::future::BoxFuture;
-use sqlx::{Connection as _, PgPool};
+use sqlx::{Connection as _, PgConnection, PgPool, postgres::PgConnectOptions};
 use tokio::sync::{Mutex, Semaphore, mpsc, oneshot};
 
 use self::{
     actor::{Actor, Closing},
     connect::{Link, PINNED, PINNED_ASYNC, PINNED_IMPATIENT},
+    lanes::Lanes,
+    notify::Notifier,
+    people::Changed,
 };
 use super::{
     Accepted, Admin, Applied, AttemptLimit, Backlog, ClaimRequest, Discarded, Effect, EventDetail, EventFilter,
-    Handoff, InTransaction, Inbox, Lease, Native, NewStep, Options, Outbox, Page, Prepared, PurgePolicy, Purged, Queue,
-    Received, Relayed, Reprocess, ReprocessScope, Reprocessed, SealedSecret, Settled, Stats, Step, Store, StoreError,
-    StoreFuture, Swept, TopicRoutes, Who,
+    Handoff, HeldKey, InTransaction, Inbox, KeptAnswer, KeyFilter, KeyRow, KeyStats, KeyStep, KeyWork, Keys, Lease,
+    Native, NewKey, NewStep, Options, Outbox, Page, Prepared, PurgePolicy, Purged, Queue, Received, Relayed, Reprocess,
+    ReprocessScope, Reprocessed, Reserved, SealedSecret, Settled, Stats, Step, Store, StoreError, StoreFuture, Swept,
+    TopicRoutes, Who, WorkError,
     batch::{HandoffSlot, Pending, validate},
     budget::Budget,
     cache::Cached,
@@ -42,13 +57,15 @@ use super::{
     retention::Cursors,
     task::Task,
 };
-use crate::domain::{Claim, NewEvent, Settle};
+use crate::domain::{Claim, NewEvent, OrderedHandler, Settle};
 
 /// Deliveries, events or rows in one transaction of a long job.
 const CHUNK: u32 = 500;
 
 /// Look-ups by key, whatever the statistics say.
 const STEPS: &str = "SET jit = off; SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off;";
+/// Transactions of API handlers at once.
+const TRANSACTIONS: usize = 4;
 
 pub(super) struct PostgresStore {
     accepts: mpsc::UnboundedSender<Pending>,
@@ -66,7 +83,19 @@ pub(super) struct PostgresStore {
     budget: Arc<Budget>,
     settles: Arc<Semaphore>,
     stats: Cached<Stats>,
+    keys: keys::KeyDesk,
+    /// Each has a connection, made when it is first used.
+    transactions: Vec<Actor>,
+    next_transaction: AtomicUsize,
+    key_stats: Cached<KeyStats>,
     purge: Cursors,
+    lanes: Lanes,
+    repair: lanes::Repair,
+    ordered: Arc<[OrderedHandler]>,
+    notifier: Notifier,
+    server: PgConnectOptions,
+    /// Names this process among those that notify each other.
+    own: u64,
     closing: Closing,
 }
 
@@ -80,6 +109,11 @@ impl PostgresStore {
         let limit = options.statement_timeout;
         let link = |name: &str, setup: &str| Link::new(&server, name, setup, limit);
         let handoff = HandoffSlot::default();
+        let own: u64 = rand::random();
+        let notifier = Notifier::start(link("notify", "SET synchronous_commit = off;"), own, &closing);
+        // An advance that is lost in a crash of the server is found by the sweep.
+        let lanes = link("lanes", PINNED_ASYNC);
+        let lanes = Lanes::start(lanes, Arc::clone(&handoff), notifier.clone(), &closing);
 
         let (accepts, queue) = mpsc::unbounded_channel();
         let queue = Arc::new(Mutex::new(queue));
@@ -89,18 +123,19 @@ impl PostgresStore {
                 link: link("ingest", PINNED),
                 handoff: Arc::clone(&handoff),
                 options: options.clone(),
+                lanes: lanes.clone(),
+                notifier: notifier.clone(),
                 closing: closing.clone(),
             };
             closing.tasks.spawn(flusher.run());
         }
         let (outcomes, queue) = mpsc::unbounded_channel();
-        closing
-            .tasks
-            .spawn(settle::run(queue, link("settle", PINNED_IMPATIENT), closing.clone()));
+        let settler = settle::run(queue, link("settle", PINNED_IMPATIENT), lanes.clone(), closing.clone());
+        closing.tasks.spawn(settler);
         Ok(Arc::new(Self {
             accepts,
             outcomes,
-            effects: effects::Effects::new(&server, limit, &closing),
+            effects: effects::Effects::new(&server, limit, lanes.clone(), &closing),
             claims: Actor::start(link("claim", PINNED_ASYNC), &closing),
             leases: Actor::start(link("leases", PINNED_ASYNC), &closing),
             people: Actor::start(link("people", "SET jit = off;"), &closing),
@@ -113,9 +148,45 @@ impl PostgresStore {
             budget: Budget::new(options.queue_events, options.queue_bytes),
             settles: Arc::new(Semaphore::new(options.queue_settles)),
             stats: Cached::default(),
+            keys: keys::KeyDesk::start(link("keys", PINNED), &closing),
+            transactions: (0..TRANSACTIONS)
+                .map(|_| Actor::start(link("transaction", "SET jit = off;"), &closing))
+                .collect(),
+            next_transaction: AtomicUsize::new(0),
+            key_stats: Cached::default(),
             purge: Cursors::default(),
+            lanes,
+            repair: lanes::Repair::default(),
+            ordered: options.ordered,
+            notifier,
+            server,
+            own,
             closing,
         }))
+    }
+
+    /// Changes deliveries, and has the lanes of the changed ones advanced.
+    fn change<T: Send + 'static>(
+        &self,
+        work: impl for<'c> FnOnce(&'c mut PgConnection) -> BoxFuture<'c, sqlx::Result<Changed<T>>> + Send + 'static,
+    ) -> StoreFuture<'_, T> {
+        let changed = self.people.ask(work);
+        Box::pin(async move {
+            let (value, lanes) = changed.await?;
+            self.lanes.advance(lanes);
+            Ok(value)
+        })
+    }
+
+    /// Tells every worker that deliveries became ready.
+    fn wake(&self, count: u64) {
+        if count == 0 {
+            return;
+        }
+        if let Some(handoff) = self.handoff.get() {
+            handoff.wake();
+        }
+        self.notifier.notify();
     }
 }
 
@@ -170,8 +241,23 @@ impl Inbox for PostgresStore {
         Box::pin(async move { queued?.await.unwrap_or(Err(StoreError::Closed)) })
     }
 
+    fn revive<'a>(&'a self, provider: &'a str, provider_event_id: &'a str, who: Who) -> StoreFuture<'a, u64> {
+        Box::pin(async move {
+            let task = Task::revive(provider, provider_event_id, &who, &self.ordered);
+            let Some(id) = read::id(&self.read, provider, provider_event_id).await? else {
+                return Ok(0);
+            };
+            let work = self.change(move |db| Box::pin(async move { people::revive(db, id, &task).await }));
+            let revived = work.await?;
+            self.wake(revived);
+            Ok(revived)
+        })
+    }
+
     fn set_handoff(&self, handoff: Arc<dyn Handoff>) {
-        let _ = self.handoff.set(handoff);
+        if self.handoff.set(Arc::clone(&handoff)).is_ok() {
+            notify::listen(&self.server, self.own, handoff, &self.closing);
+        }
     }
 }
 
@@ -179,6 +265,11 @@ impl Queue for PostgresStore {
     fn claim(&self, request: ClaimRequest) -> StoreFuture<'_, Vec<Claim>> {
         self.claims
             .ask_while_waiting(move |db| Box::pin(async move { claim::claim(db, &request).await }))
+    }
+
+    fn claim_suspect(&self, handlers: Vec<Arc<str>>, lease: Duration) -> StoreFuture<'_, Option<Claim>> {
+        self.claims
+            .ask(move |db| Box::pin(async move { claim::claim_suspect(db, &handlers, lease).await }))
     }
 
     fn settle(&self, settle: Settle) -> BoxFuture<'_, ()> {
@@ -190,8 +281,14 @@ impl Queue for PostgresStore {
     }
 
     fn settle_each(&self, settles: Vec<Settle>) -> StoreFuture<'_, Vec<Settled>> {
-        self.pull
-            .ask(move |db| Box::pin(async move { settle::each(db, &settles).await }))
+        let settled = self
+            .pull
+            .ask(move |db| Box::pin(async move { settle::each(db, &settles).await }));
+        Box::pin(async move {
+            let (answers, lanes) = settled.await?;
+            self.lanes.advance(lanes);
+            Ok(answers)
+        })
     }
 
     fn flush(&self) -> StoreFuture<'_, ()> {
@@ -199,7 +296,9 @@ impl Queue for PostgresStore {
         let sent = self.outcomes.send(settle::Message::Flush(reply));
         Box::pin(async move {
             sent.map_err(|_| StoreError::Closed)?;
-            answer.await.map_err(|_| StoreError::Closed)
+            answer.await.map_err(|_| StoreError::Closed)?;
+            self.lanes.flush().await;
+            Ok(())
         })
     }
 
@@ -218,23 +317,36 @@ impl Queue for PostgresStore {
             let mut swept = Swept::default();
             loop {
                 let limits = Arc::clone(&limits);
-                let some = self
+                let (some, lanes) = self
                     .leases
                     .ask(move |db| Box::pin(async move { claim::sweep(db, &limits, CHUNK).await }))
                     .await?;
+                self.lanes.advance(lanes);
                 swept.ready += some.ready;
                 swept.dead += some.dead;
                 if some.ready + some.dead < u64::from(CHUNK) {
-                    return Ok(swept);
+                    break;
                 }
             }
+            if swept.ready > 0 {
+                self.notifier.notify();
+            }
+            self.lanes.advance(self.repair.next(&self.ordered, &self.leases).await?);
+            Ok(swept)
         })
     }
 }
 
 impl Outbox for PostgresStore {
     fn relay(&self, routes: Arc<TopicRoutes>) -> StoreFuture<'_, Relayed> {
-        Box::pin(outbox::run(&self.outbox, routes, &self.order, &self.handoff))
+        let way = outbox::Way {
+            order: Arc::clone(&self.order),
+            handoff: Arc::clone(&self.handoff),
+            ordered: Arc::clone(&self.ordered),
+            lanes: self.lanes.clone(),
+            notifier: self.notifier.clone(),
+        };
+        Box::pin(outbox::run(&self.outbox, routes, way))
     }
 
     fn backlog(&self) -> StoreFuture<'_, Backlog> {
@@ -261,11 +373,10 @@ impl Admin for PostgresStore {
 
     fn reprocess(&self, what: Reprocess, who: Who) -> StoreFuture<'_, Reprocessed> {
         Box::pin(async move {
-            let task = Task::new(&what, &who);
+            let task = Task::new(&what, &who, &self.ordered);
             let chunk = |ids: Vec<i64>, audit| {
                 let task = Arc::clone(&task);
-                self.people
-                    .ask(move |db| Box::pin(async move { people::reprocess(db, &task, &ids, audit).await }))
+                self.change(move |db| Box::pin(async move { people::reprocess(db, &task, &ids, audit).await }))
             };
             let filter = match what.filter {
                 ReprocessScope::Event {
@@ -305,8 +416,7 @@ impl Admin for PostgresStore {
                 return Ok(None);
             };
             let target = format!("{provider}:{provider_event_id}");
-            self.people
-                .ask(move |db| Box::pin(async move { people::discard(db, id, &target, &who).await }))
+            self.change(move |db| Box::pin(async move { people::discard(db, id, &target, &who).await }))
                 .await
         })
     }
@@ -325,8 +435,7 @@ impl Admin for PostgresStore {
         Box::pin(async move {
             let from = self.purge.start(dry_run);
             let walked = self
-                .people
-                .ask(move |db| Box::pin(purge::purge(db, policy, dry_run, from, CHUNK)))
+                .change(move |db| Box::pin(purge::purge(db, policy, dry_run, from, CHUNK)))
                 .await?;
             self.purge.advance(dry_run, walked.next);
             Ok(walked.purged)
@@ -363,6 +472,48 @@ impl Admin for PostgresStore {
             self.closing.tasks.wait().await;
             self.read.close().await;
         })
+    }
+}
+
+impl Keys for PostgresStore {
+    fn reserve(&self, new: NewKey) -> StoreFuture<'static, Reserved> {
+        self.keys.reserve(new)
+    }
+
+    fn take_over(&self, id: i64, lease: Duration) -> StoreFuture<'static, Option<HeldKey>> {
+        self.people
+            .ask(move |db| Box::pin(async move { key_found::take_over(db, id, lease).await }))
+    }
+
+    fn step(&self, held: HeldKey, step: KeyStep) -> StoreFuture<'static, bool> {
+        self.keys.step(held, step)
+    }
+
+    fn answer(&self, held: Option<HeldKey>, work: KeyWork) -> BoxFuture<'static, Result<Arc<KeptAnswer>, WorkError>> {
+        let turn = self.next_transaction.fetch_add(1, Ordering::Relaxed) % self.transactions.len();
+        let done = self.transactions[turn].ask(move |db| Box::pin(key_rows::transact(db, held, work)));
+        Box::pin(async move { done.await?.map(Arc::new) })
+    }
+
+    fn abandoned(&self, limit: u32) -> StoreFuture<'_, Vec<KeyRow>> {
+        Box::pin(key_rows::abandoned(&self.read, limit))
+    }
+
+    fn keys(&self, filter: KeyFilter) -> StoreFuture<'_, Vec<KeyRow>> {
+        Box::pin(async move { key_rows::list(&self.read, &filter).await })
+    }
+
+    fn key(&self, id: i64) -> StoreFuture<'_, Option<(KeyRow, Option<KeptAnswer>)>> {
+        Box::pin(key_rows::one(&self.read, id))
+    }
+
+    fn key_stats(&self) -> StoreFuture<'_, KeyStats> {
+        Box::pin(self.key_stats.get(key_rows::stats(&self.read)))
+    }
+
+    fn reap(&self, age: Duration, limit: u32) -> StoreFuture<'_, u64> {
+        self.people
+            .ask(move |db| Box::pin(async move { key_rows::reap(db, age, limit).await }))
     }
 }
 

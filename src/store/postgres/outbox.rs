@@ -12,26 +12,34 @@ use super::{
     },
     actor::Actor,
     connect::read_error,
-    ingest, time,
+    ingest,
+    lanes::Lanes,
+    notify::Notifier,
+    time,
 };
-use crate::domain::Intent;
+use crate::domain::{Intent, OrderedHandler};
 
 /// Names the lock that lets one process at a time relay, so that the events of one ordering key keep the order of their
 /// rows. It ends with its transaction.
 const LOCK: i64 = 0x6365_7263_616f_7574;
 
+/// What an event of the outbox meets on its way in.
+#[derive(Clone)]
+pub(super) struct Way {
+    pub(super) order: Arc<Order>,
+    pub(super) handoff: HandoffSlot,
+    pub(super) ordered: Arc<[OrderedHandler]>,
+    pub(super) lanes: Lanes,
+    pub(super) notifier: Notifier,
+}
+
 /// Moves one batch. Where the database refuses the event of one row, the row is found by halving and marked.
-pub(super) async fn run(
-    actor: &Actor,
-    routes: Routes,
-    order: &Arc<Order>,
-    handoff: &HandoffSlot,
-) -> Result<Relayed, StoreError> {
+pub(super) async fn run(actor: &Actor, routes: Routes, way: Way) -> Result<Relayed, StoreError> {
     let mut limit = ROWS;
     loop {
-        let (routes, order, handoff) = (Arc::clone(&routes), Arc::clone(order), Arc::clone(handoff));
+        let (routes, way) = (Arc::clone(&routes), way.clone());
         let moved = actor
-            .ask(move |db| Box::pin(async move { relay(db, &routes, &order, &handoff, limit).await }))
+            .ask(move |db| Box::pin(async move { relay(db, &routes, &way, limit).await }))
             .await;
         let why = match moved {
             Err(StoreError::Refused(_)) if limit > 1 => {
@@ -64,8 +72,7 @@ pub(super) async fn run(
 async fn relay(
     db: &mut PgConnection,
     routes: &Routes,
-    order: &Order,
-    handoff: &HandoffSlot,
+    way: &Way,
     limit: usize,
 ) -> sqlx::Result<Result<Relayed, StoreError>> {
     if !is_waiting(db).await? {
@@ -81,12 +88,12 @@ async fn relay(
         return Ok(Ok(Relayed::default()));
     }
     let (rows, more) = read(&mut tx, limit).await?;
-    let mut sorted = outbox::sort(rows, order, &**routes);
+    let mut sorted = outbox::sort(rows, &way.order, &**routes);
     remove(&mut tx, &sorted).await?;
-    let mut on_its_way = OnItsWay::new(&mut sorted, handoff);
+    let mut on_its_way = OnItsWay::new(&mut sorted, way);
     let mut outcomes = Vec::new();
     if let Some(batch) = &on_its_way.0 {
-        outcomes = ingest::insert(&mut tx, batch).await?;
+        outcomes = ingest::insert(&mut tx, batch, &way.ordered).await?;
         ingest::compare(&mut tx, batch, &mut outcomes).await?;
     }
     if outcomes.iter().any(|outcome| matches!(outcome, RowOutcome::Unknown)) {
@@ -97,7 +104,7 @@ async fn relay(
         )));
     }
     tx.commit().await?;
-    on_its_way.arrive(&outcomes);
+    on_its_way.arrive(&outcomes, way);
     outbox::report(&sorted.refused);
     let relayed = Relayed {
         refused: sorted.refused.len() as u64,
@@ -112,14 +119,17 @@ async fn relay(
 struct OnItsWay(Option<Batch>);
 
 impl OnItsWay {
-    fn new(sorted: &mut Sorted, handoff: &HandoffSlot) -> Self {
+    fn new(sorted: &mut Sorted, way: &Way) -> Self {
         let requests = mem::take(&mut sorted.requests);
-        Self((!requests.is_empty()).then(|| Batch::new(requests, handoff)))
+        Self((!requests.is_empty()).then(|| Batch::new(requests, &way.handoff, &way.ordered)))
     }
 
-    fn arrive(&mut self, outcomes: &[RowOutcome]) {
+    fn arrive(&mut self, outcomes: &[RowOutcome], way: &Way) {
         if let Some(batch) = self.0.take() {
-            batch.finish(outcomes, true);
+            way.lanes.advance(batch.lanes(outcomes));
+            if batch.finish(outcomes, true) {
+                way.notifier.notify();
+            }
         }
     }
 }

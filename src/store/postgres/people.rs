@@ -1,14 +1,18 @@
 //! What people do by hand: reprocess and discard, each with its line in the audit.
 
-use sqlx::{Connection as _, PgConnection};
+use sqlx::{Connection as _, PgConnection, postgres::PgBindIterExt as _};
 
 use super::{
     super::{
         Discarded, Reprocessed, Who,
+        ordering::{Lane, holds},
         task::{Task, UNROUTED_MARK},
     },
     steps,
 };
+
+/// What a change did, with the lanes that are to be advanced after its commit.
+pub(super) type Changed<T> = (T, Vec<Lane>);
 
 /// Gives deliveries of some events a new life. `audit` is the task's line from an earlier chunk.
 pub(super) async fn reprocess(
@@ -16,17 +20,20 @@ pub(super) async fn reprocess(
     task: &Task,
     ids: &[i64],
     audit: Option<i64>,
-) -> sqlx::Result<(Reprocessed, Option<i64>)> {
+) -> sqlx::Result<Changed<(Reprocessed, Option<i64>)>> {
     let mut tx = db.begin().await?;
     if task.forget_steps && !task.dry_run {
         steps::forget(&mut tx, ids, task.handlers.as_deref()).await?;
     }
-    let (events, deliveries): (i64, i64) = sqlx::query_as(include_str!("reprocess.sql"))
-        .bind(ids)
-        .bind(&task.handlers)
-        .bind(task.dry_run)
-        .fetch_one(&mut *tx)
-        .await?;
+    let (events, deliveries, handlers, lanes): (i64, i64, Vec<String>, Vec<i64>) =
+        sqlx::query_as(include_str!("reprocess.sql"))
+            .bind(ids)
+            .bind(&task.handlers)
+            .bind(task.dry_run)
+            .bind(task.ordered.iter().map(|o| &*o.name).bind_iter())
+            .bind(task.ordered.iter().map(|o| holds(&task.ordered, &o.name)).bind_iter())
+            .fetch_one(&mut *tx)
+            .await?;
     let line = if task.dry_run {
         None
     } else {
@@ -38,7 +45,29 @@ pub(super) async fn reprocess(
         events: events.unsigned_abs(),
         deliveries: deliveries.unsigned_abs(),
     };
-    Ok((total, line))
+    Ok(((total, line), handlers.into_iter().zip(lanes).collect()))
+}
+
+/// Gives the dead deliveries of an event a new life.
+pub(super) async fn revive(db: &mut PgConnection, id: i64, task: &Task) -> sqlx::Result<Changed<u64>> {
+    let mut tx = db.begin().await?;
+    // First the event, then its deliveries, as a purge does.
+    sqlx::query("SELECT 1 FROM webhook_events WHERE id = $1 FOR SHARE")
+        .bind(id)
+        .execute(&mut *tx)
+        .await?;
+    let dead: Vec<String> = sqlx::query_scalar(
+        "SELECT handler FROM deliveries WHERE event_id = $1 AND state = 'dead' ORDER BY handler FOR UPDATE",
+    )
+    .bind(id)
+    .fetch_all(&mut *tx)
+    .await?;
+    if dead.is_empty() {
+        return Ok((0, Vec::new()));
+    }
+    let ((total, _), lanes) = reprocess(&mut tx, &task.for_handlers(dead), &[id], None).await?;
+    tx.commit().await?;
+    Ok((total.deliveries, lanes))
 }
 
 /// Gives up every delivery of an event that is not done.
@@ -47,16 +76,16 @@ pub(super) async fn discard(
     id: i64,
     target: &str,
     who: &Who,
-) -> sqlx::Result<Option<Discarded>> {
+) -> sqlx::Result<Changed<Option<Discarded>>> {
     let mut tx = db.begin().await?;
-    let deliveries = sqlx::query(
+    let given_up: Vec<(String, Option<i64>)> = sqlx::query_as(
         "UPDATE deliveries SET state = 'discarded', lease_token = NULL, lease_until = NULL
-         WHERE event_id = $1 AND state <> 'discarded'",
+         WHERE event_id = $1 AND state <> 'discarded' RETURNING handler, lane",
     )
     .bind(id)
-    .execute(&mut *tx)
-    .await?
-    .rows_affected();
+    .fetch_all(&mut *tx)
+    .await?;
+    let deliveries = given_up.len() as u64;
     sqlx::query(
         "INSERT INTO deliveries (event_id, handler, state)
          SELECT id, $2, 'discarded' FROM webhook_events e
@@ -80,7 +109,10 @@ pub(super) async fn discard(
     )
     .await?;
     tx.commit().await?;
-    Ok(Some(Discarded { deliveries }))
+    let lanes = given_up
+        .into_iter()
+        .filter_map(|(handler, lane)| Some((handler, lane?)));
+    Ok((Some(Discarded { deliveries }), lanes.collect()))
 }
 
 /// Writes a line of the audit, or adds to the one of an earlier chunk.

@@ -5,19 +5,20 @@ use sqlx::{Connection as _, PgConnection, Row as _};
 use super::{
     super::{
         PurgePolicy,
+        ordering::Lane,
         retention::{Aged, Verdict, judge},
     },
     time,
 };
 
-/// One chunk of the walk, after the event `from`.
+/// One chunk of the walk, after the event `from`, with the lanes that removed deliveries held.
 pub(super) async fn purge(
     db: &mut PgConnection,
     policy: PurgePolicy,
     dry_run: bool,
     from: i64,
     chunk: u32,
-) -> sqlx::Result<Verdict> {
+) -> sqlx::Result<(Verdict, Vec<Lane>)> {
     let mut tx = db.begin().await?;
     let (now,): (time::Instant,) = sqlx::query_as("SELECT now()").fetch_one(&mut *tx).await?;
     let rows: Vec<Aged> = sqlx::query(
@@ -43,45 +44,63 @@ pub(super) async fn purge(
     })
     .collect::<sqlx::Result<_>>()?;
     let verdict = judge(&rows, policy, now.0.as_microsecond(), rows.len() == chunk as usize);
+    let mut lanes = Vec::new();
     if !dry_run {
-        strip(&mut tx, &verdict.strip).await?;
-        forget(&mut tx, &verdict.forget).await?;
+        lanes.extend(strip(&mut tx, &verdict.strip).await?);
+        lanes.extend(forget(&mut tx, &verdict.forget).await?);
     }
     tx.commit().await?;
-    Ok(verdict)
+    Ok((verdict, lanes))
 }
 
-async fn strip(db: &mut PgConnection, ids: &[i64]) -> sqlx::Result<()> {
+async fn strip(db: &mut PgConnection, ids: &[i64]) -> sqlx::Result<Vec<Lane>> {
     let ids = lock(db, ids).await?;
     if ids.is_empty() {
-        return Ok(());
+        return Ok(Vec::new());
     }
     for sql in [
         "UPDATE webhook_events SET payload = NULL, headers = NULL WHERE id = ANY ($1)",
         "DELETE FROM attempts WHERE event_id = ANY ($1)",
         "DELETE FROM steps WHERE event_id = ANY ($1)",
-        "DELETE FROM deliveries WHERE event_id = ANY ($1) AND state = 'dead'",
     ] {
         sqlx::query(sql).bind(&ids).execute(&mut *db).await?;
     }
-    Ok(())
+    leave(
+        db,
+        "DELETE FROM deliveries WHERE event_id = ANY ($1) AND state = 'dead' RETURNING handler, lane",
+        &ids,
+    )
+    .await
 }
 
-async fn forget(db: &mut PgConnection, ids: &[i64]) -> sqlx::Result<()> {
+async fn forget(db: &mut PgConnection, ids: &[i64]) -> sqlx::Result<Vec<Lane>> {
     let ids = lock(db, ids).await?;
     if ids.is_empty() {
-        return Ok(());
+        return Ok(Vec::new());
     }
     for sql in [
         "DELETE FROM webhook_events WHERE id = ANY ($1)",
-        "DELETE FROM deliveries WHERE event_id = ANY ($1)",
         "DELETE FROM attempts WHERE event_id = ANY ($1)",
         "DELETE FROM steps WHERE event_id = ANY ($1)",
         "DELETE FROM conflicts WHERE event_id = ANY ($1)",
     ] {
         sqlx::query(sql).bind(&ids).execute(&mut *db).await?;
     }
-    Ok(())
+    leave(
+        db,
+        "DELETE FROM deliveries WHERE event_id = ANY ($1) RETURNING handler, lane",
+        &ids,
+    )
+    .await
+}
+
+/// Removes deliveries; gives the lanes of those that were in one.
+async fn leave(db: &mut PgConnection, sql: &'static str, ids: &[i64]) -> sqlx::Result<Vec<Lane>> {
+    let gone: Vec<(String, Option<i64>)> = sqlx::query_as(sql).bind(ids).fetch_all(db).await?;
+    Ok(gone
+        .into_iter()
+        .filter_map(|(handler, lane)| Some((handler, lane?)))
+        .collect())
 }
 
 /// Locks events against being reprocessed, and gives those that were not meanwhile.

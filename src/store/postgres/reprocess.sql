@@ -1,7 +1,8 @@
--- Gives deliveries of some events a new life. $2: the handlers asked for, or NULL. $3: only count.
+-- Gives deliveries of some events a new life. $2: the handlers asked for, or NULL. $3: only count. $4, $5: the ordered
+-- handlers, and whether a dead delivery holds its lane; what is ordered joins its lane as blocked and is to be advanced.
 -- The events are locked against a purge, because without its bytes an event cannot be delivered again.
 WITH target AS MATERIALIZED (
-    SELECT id, ordering_key, routes FROM webhook_events
+    SELECT id, ordering_key, routes, provider, coalesce(occurred_at, created_at) AS at FROM webhook_events
     WHERE id = ANY ($1) AND payload IS NOT NULL ORDER BY id FOR SHARE
 ),
 wanted AS MATERIALIZED (
@@ -20,13 +21,35 @@ wanted AS MATERIALIZED (
 unmarked AS (
     DELETE FROM deliveries d USING target t WHERE NOT $3 AND d.event_id = t.id AND d.handler = '*'
 ),
+lined AS MATERIALIZED (
+    SELECT w.id, w.handler, w.ordering_key, t.at, t.provider, coalesce(o.dead_holds, false) AS dead_holds,
+           CASE WHEN o.handler IS NOT NULL THEN cerca_lane(t.provider, w.ordering_key) END AS lane
+    FROM wanted w
+    JOIN target t ON t.id = w.id
+    LEFT JOIN unnest($4::text[], $5::boolean[]) AS o (handler, dead_holds) ON o.handler = w.handler
+    WHERE NOT $3
+),
+-- What leaves a lane, because its handler is not ordered any more, leaves it to the others.
+left_lane AS MATERIALIZED (
+    SELECT d.handler, d.lane FROM lined l JOIN deliveries d ON d.event_id = l.id AND d.handler = l.handler
+    WHERE d.lane IS NOT NULL
+),
 revived AS (
-    INSERT INTO deliveries (event_id, handler, state, ordering_key)
-    SELECT id, handler, 'ready', ordering_key FROM wanted WHERE NOT $3 ORDER BY id, handler
+    INSERT INTO deliveries (event_id, handler, state, ordering_key, lane, lane_at, dead_holds, share)
+    SELECT id, handler, CASE WHEN lane IS NULL THEN 'ready' ELSE 'blocked' END, ordering_key, lane,
+           CASE WHEN lane IS NOT NULL THEN at END, dead_holds, hashtext(provider) | 1
+    FROM lined ORDER BY id, handler
     ON CONFLICT (event_id, handler)
-    DO UPDATE SET state = 'ready', run_at = now(), attempts = 0, last_error = NULL
+    DO UPDATE SET state = excluded.state, run_at = now(), attempts = 0, last_error = NULL, lost = 0,
+                  lane = excluded.lane, lane_at = excluded.lane_at, dead_holds = excluded.dead_holds,
+                  share = excluded.share
     WHERE deliveries.state IN ('dead', 'discarded')
-    RETURNING 1
+    RETURNING handler, lane
+),
+lane AS (
+    SELECT handler, lane FROM revived WHERE lane IS NOT NULL
+    UNION
+    SELECT handler, lane FROM left_lane
 )
 SELECT (SELECT count(*) FROM target),
        CASE WHEN $3
@@ -34,4 +57,6 @@ SELECT (SELECT count(*) FROM target),
                      SELECT 1 FROM deliveries d WHERE d.event_id = w.id AND d.handler = w.handler
                      AND d.state IN ('ready', 'claimed', 'blocked')))
            ELSE (SELECT count(*) FROM revived)
-       END
+       END,
+       (SELECT coalesce(array_agg(handler), '{}') FROM lane),
+       (SELECT coalesce(array_agg(lane), '{}') FROM lane)

@@ -10,9 +10,13 @@ use tokio::{
 
 use super::{
     super::Settled,
+    super::ordering::Lane,
     actor::Closing,
     connect::{Failed, Fault, Link},
-    micros, time,
+    lanes::Lanes,
+    micros,
+    people::Changed,
+    time,
 };
 use crate::domain::{Outcome, Settle};
 
@@ -37,10 +41,11 @@ pub(super) enum Message {
 
 type Kept = (Settle, Option<OwnedSemaphorePermit>);
 
-pub(super) async fn run(queue: mpsc::UnboundedReceiver<Message>, link: Link, closing: Closing) {
+pub(super) async fn run(queue: mpsc::UnboundedReceiver<Message>, link: Link, lanes: Lanes, closing: Closing) {
     let settler = Settler {
         queue,
         link,
+        lanes,
         closing,
         late: Vec::new(),
         flushes: Vec::new(),
@@ -52,6 +57,7 @@ pub(super) async fn run(queue: mpsc::UnboundedReceiver<Message>, link: Link, clo
 struct Settler {
     queue: mpsc::UnboundedReceiver<Message>,
     link: Link,
+    lanes: Lanes,
     closing: Closing,
     /// Their rows were held by an effect's transaction.
     late: Vec<Kept>,
@@ -144,6 +150,7 @@ impl Settler {
             }
             let failed = match self.attempt(&settles, skip_locked).await {
                 Ok(rest) => {
+                    self.lanes.advance(rest.lanes);
                     metrics::counter!("cerca_stale_settles_total").increment(rest.stale);
                     let mut is_locked = rest.is_locked.into_iter();
                     settles.retain(|_| is_locked.next().unwrap_or(false));
@@ -198,6 +205,8 @@ impl Settler {
 /// What was not written.
 struct Rest {
     stale: u64,
+    /// Lanes of what was written.
+    lanes: Vec<Lane>,
     /// For each settle: whether its claim holds, but its row is locked.
     is_locked: Vec<bool>,
 }
@@ -206,9 +215,10 @@ struct Rest {
 /// lease, is not found by its place. Of what is left then, a claim that still holds was locked.
 async fn settle(db: &mut PgConnection, settles: &[Kept], skip_locked: bool) -> sqlx::Result<Rest> {
     let all: Vec<&Settle> = settles.iter().map(|(settle, _)| settle).collect();
-    let mut rest = write_once(db, &all, skip_locked).await?;
+    let mut lanes = Vec::new();
+    let mut rest = write_once(db, &all, skip_locked, &mut lanes).await?;
     if !rest.is_empty() {
-        rest = write_once(db, &rest, skip_locked).await?;
+        rest = write_once(db, &rest, skip_locked, &mut lanes).await?;
     }
     let mut is_locked = vec![false; settles.len()];
     if skip_locked && !rest.is_empty() {
@@ -220,22 +230,25 @@ async fn settle(db: &mut PgConnection, settles: &[Kept], skip_locked: bool) -> s
         }
         return Ok(Rest {
             stale: rest.len().saturating_sub(held.len()) as u64,
+            lanes,
             is_locked,
         });
     }
     Ok(Rest {
         stale: rest.len() as u64,
+        lanes,
         is_locked,
     })
 }
 
 /// Writes settles, waiting for rows that are locked, and says of each what became of it.
-pub(super) async fn each(db: &mut PgConnection, settles: &[Settle]) -> sqlx::Result<Vec<Settled>> {
+pub(super) async fn each(db: &mut PgConnection, settles: &[Settle]) -> sqlx::Result<Changed<Vec<Settled>>> {
     let mut tx = db.begin().await?;
+    let mut lanes = Vec::new();
     let all: Vec<&Settle> = settles.iter().collect();
-    let mut rest = write_once(&mut tx, &all, false).await?;
+    let mut rest = write_once(&mut tx, &all, false, &mut lanes).await?;
     if !rest.is_empty() {
-        rest = write_once(&mut tx, &rest, false).await?;
+        rest = write_once(&mut tx, &rest, false, &mut lanes).await?;
     }
     let mut answers = Vec::with_capacity(settles.len());
     for settle in settles {
@@ -249,7 +262,7 @@ pub(super) async fn each(db: &mut PgConnection, settles: &[Settle]) -> sqlx::Res
         answers.push(answer);
     }
     tx.commit().await?;
-    Ok(answers)
+    Ok((answers, lanes))
 }
 
 /// Whether the history has this very attempt with this outcome. Its start tells it from one of the same number in
@@ -293,15 +306,16 @@ const WRITE: &str = include_str!("settle.sql");
 /// The same, which passes locked rows by. It locks each row first, which costs something, so it is the exception.
 static WRITE_FREE: LazyLock<String> = LazyLock::new(|| WRITE.replace("LIMIT 1", "LIMIT 1 FOR UPDATE SKIP LOCKED"));
 
-/// Writes settles and gives those that found no row.
+/// Writes settles and gives those that found no row; adds the lanes of the others.
 async fn write_once<'a>(
     db: &mut PgConnection,
     settles: &[&'a Settle],
     skip_locked: bool,
+    lanes: &mut Vec<Lane>,
 ) -> sqlx::Result<Vec<&'a Settle>> {
     let each = || settles.iter();
     let sql: &'static str = if skip_locked { &WRITE_FREE } else { WRITE };
-    let written: Vec<i64> = sqlx::query_scalar(sql)
+    let written: Vec<(i64, Option<i64>)> = sqlx::query_as(sql)
         .bind(each().map(|s| s.event_id).bind_iter())
         .bind(each().map(|s| &*s.handler).bind_iter())
         .bind(each().map(|s| s.token).bind_iter())
@@ -318,10 +332,12 @@ async fn write_once<'a>(
         .fetch_all(db)
         .await?;
     let mut is_written = vec![false; settles.len()];
-    for nth in written {
-        if let Some(is_written) = usize::try_from(nth - 1).ok().and_then(|nth| is_written.get_mut(nth)) {
-            *is_written = true;
-        }
+    for (nth, lane) in written {
+        let Some(at) = usize::try_from(nth - 1).ok().filter(|at| *at < settles.len()) else {
+            continue;
+        };
+        is_written[at] = true;
+        lanes.extend(lane.map(|lane| (settles[at].handler.to_string(), lane)));
     }
     Ok(each()
         .zip(is_written)

@@ -1,6 +1,6 @@
 //! The long jobs of people and the clock.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use jiff::Timestamp;
@@ -16,8 +16,11 @@ use super::{
     },
     PostgresStore,
     connect::read_error,
-    effect, micros, people, read, time,
+    effect, micros,
+    people::{self, Changed},
+    read, time,
 };
+use crate::domain::OrderedHandler;
 
 const JOB: &str =
     "SELECT id, created_at, updated_at, runner, actor, reason, filter, handlers, rate, state, cursor, total,
@@ -88,8 +91,8 @@ impl Upkeep for PostgresStore {
                 return Ok(Some(job));
             }
             let (ids, next) = read::page(&self.read, &job.filter, Some(job.cursor), limit).await?;
-            self.people
-                .ask(move |db| Box::pin(async move { step(db, &job, &ids, next).await }))
+            let ordered = Arc::clone(&self.ordered);
+            self.change(move |db| Box::pin(async move { step(db, &job, &ids, next, &ordered).await }))
                 .await?;
             self.job(id).await
         })
@@ -243,8 +246,15 @@ async fn begin(db: &mut PgConnection, new: &NewJob, who: &Who, total: u64) -> sq
 }
 
 /// Does nothing where somebody else moved the cursor meanwhile.
-async fn step(db: &mut PgConnection, job: &Job, ids: &[i64], next: Option<i64>) -> sqlx::Result<()> {
+async fn step(
+    db: &mut PgConnection,
+    job: &Job,
+    ids: &[i64],
+    next: Option<i64>,
+    ordered: &Arc<[OrderedHandler]>,
+) -> sqlx::Result<Changed<()>> {
     let mut tx = db.begin().await?;
+    let mut lanes = Vec::new();
     let moved = sqlx::query(
         "UPDATE reprocess_jobs SET cursor = $3, updated_at = now(), state = CASE WHEN $4 THEN 'done' ELSE state END
          WHERE id = $1 AND cursor = $2 AND state = 'running'",
@@ -257,7 +267,8 @@ async fn step(db: &mut PgConnection, job: &Job, ids: &[i64], next: Option<i64>) 
     .await?
     .rows_affected();
     if moved == 1 && !ids.is_empty() {
-        let (done, _) = people::reprocess(&mut tx, &job.task(), ids, Some(job.audit_id)).await?;
+        let ((done, _), changed) = people::reprocess(&mut tx, &job.task(ordered), ids, Some(job.audit_id)).await?;
+        lanes = changed;
         sqlx::query("UPDATE reprocess_jobs SET events = events + $2, deliveries = deliveries + $3 WHERE id = $1")
             .bind(job.id)
             .bind(i64::try_from(ids.len()).unwrap_or(i64::MAX))
@@ -265,7 +276,8 @@ async fn step(db: &mut PgConnection, job: &Job, ids: &[i64], next: Option<i64>) 
             .execute(&mut *tx)
             .await?;
     }
-    tx.commit().await
+    tx.commit().await?;
+    Ok(((), lanes))
 }
 
 fn job(row: &PgRow) -> Result<Job, StoreError> {

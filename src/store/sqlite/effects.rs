@@ -21,6 +21,7 @@ use super::{
     },
     code::{self, CodeFailed, Patience},
     connect::Deadline,
+    lanes::Lanes,
     settle::{finish, remember},
     writer::in_savepoint,
 };
@@ -60,7 +61,7 @@ pub(super) struct Checked {
 pub(super) fn begin(
     db: &Connection,
     deadline: &Deadline,
-    checked: &mut Checked,
+    (checked, lanes): (&mut Checked, &Lanes),
     waiting: &[Waiting],
 ) -> rusqlite::Result<Vec<Applied>> {
     let start = Instant::now();
@@ -72,7 +73,7 @@ pub(super) fn begin(
         for (i, wait) in waiting[..count].iter().enumerate() {
             let applied = match &fatal[i] {
                 Some(failed) => failed.clone(),
-                None => apply(db, deadline, checked, wait)?,
+                None => apply(db, deadline, (checked, lanes), wait)?,
             };
             let is_late = start.elapsed() > GROUP;
             if db.is_autocommit() {
@@ -98,13 +99,19 @@ pub(super) fn answer(waiting: Vec<Waiting>, results: Vec<Applied>) {
     }
 }
 
-fn apply(db: &Connection, deadline: &Deadline, checked: &mut Checked, wait: &Waiting) -> rusqlite::Result<Applied> {
+fn apply(
+    db: &Connection,
+    deadline: &Deadline,
+    (checked, lanes): (&mut Checked, &Lanes),
+    wait: &Waiting,
+) -> rusqlite::Result<Applied> {
     let effect = &wait.effect;
     let limit = effect.limit.min(LONGEST);
     let claim = &effect.claim;
     let mut stale = false;
     let done = in_savepoint(db, |db| {
-        if !finish(db, claim.event.id, &claim.handler, claim.token)? {
+        let key = (claim.event.id, &*claim.handler);
+        if !lanes.around(db, key, || finish(db, key.0, key.1, claim.token))? {
             stale = true;
             return Ok(());
         }

@@ -1,12 +1,19 @@
 //! Inserts the events of waiting requests with their deliveries.
 
+use std::sync::Arc;
+
 use rusqlite::{Connection, params};
 
 use super::{
-    super::batch::{Batch, HandoffSlot, Pending, RowOutcome},
+    super::{
+        batch::{Batch, HandoffSlot, Pending, RowOutcome},
+        ordering::{holds, lane_of, share},
+    },
     connect::{self, micros, now, timestamp},
+    lanes,
     writer::in_savepoint,
 };
+use crate::domain::OrderedHandler;
 
 /// A batch that is in the transaction, and what to say once that is committed.
 pub(super) struct Flushed {
@@ -16,7 +23,7 @@ pub(super) struct Flushed {
 
 impl Flushed {
     pub(super) fn finish(self) {
-        self.batch.finish(&self.outcomes, true);
+        let _ = self.batch.finish(&self.outcomes, true);
     }
 
     pub(super) fn fail(self, error: &super::StoreError) {
@@ -25,12 +32,17 @@ impl Flushed {
 }
 
 /// Inserts the requests together; where the values of one are at fault, only that one is refused.
-pub(super) fn insert(db: &Connection, requests: Vec<Pending>, handoff: &HandoffSlot) -> Vec<Flushed> {
+pub(super) fn insert(
+    db: &Connection,
+    requests: Vec<Pending>,
+    worker: (&HandoffSlot, &Arc<[OrderedHandler]>),
+) -> Vec<Flushed> {
     if requests.is_empty() {
         return Vec::new();
     }
-    let batch = Batch::new(requests, handoff);
-    match in_savepoint(db, |db| insert_batch(db, &batch)) {
+    let (handoff, ordered) = worker;
+    let batch = Batch::new(requests, handoff, ordered);
+    match in_savepoint(db, |db| insert_batch(db, &batch, ordered)) {
         Ok(outcomes) => vec![Flushed { batch, outcomes }],
         Err(error) => {
             let mut requests = batch.dissolve();
@@ -41,14 +53,14 @@ pub(super) fn insert(db: &Connection, requests: Vec<Pending>, handoff: &HandoffS
                 return Vec::new();
             }
             let rest = requests.split_off(requests.len() / 2);
-            let mut flushed = insert(db, requests, handoff);
-            flushed.extend(insert(db, rest, handoff));
+            let mut flushed = insert(db, requests, worker);
+            flushed.extend(insert(db, rest, worker));
             flushed
         }
     }
 }
 
-fn insert_batch(db: &Connection, batch: &Batch) -> rusqlite::Result<Vec<RowOutcome>> {
+fn insert_batch(db: &Connection, batch: &Batch, ordered: &[OrderedHandler]) -> rusqlite::Result<Vec<RowOutcome>> {
     let mut event = db.prepare_cached(
         "INSERT INTO webhook_events (provider, provider_event_id, event_type, content_type, size, body_sha256,
                                      ordering_key, occurred_at, routes, created_at, headers, payload)
@@ -56,8 +68,12 @@ fn insert_batch(db: &Connection, batch: &Batch) -> rusqlite::Result<Vec<RowOutco
          ON CONFLICT (provider, provider_event_id) DO NOTHING",
     )?;
     let mut delivery = db.prepare_cached(
-        "INSERT INTO deliveries (event_id, handler, state, run_at, attempts, lease_token, lease_until, ordering_key)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) ON CONFLICT DO NOTHING",
+        "INSERT INTO deliveries (event_id, handler, state, run_at, attempts, lease_token, lease_until, ordering_key, share)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9) ON CONFLICT DO NOTHING",
+    )?;
+    let mut in_line = db.prepare_cached(
+        "INSERT INTO deliveries (event_id, handler, state, run_at, ordering_key, share, lane, lane_at, dead_holds)
+         VALUES (?1, ?2, 'blocked', ?3, ?4, ?5, ?6, ?7, ?8) ON CONFLICT DO NOTHING",
     )?;
     let mut known = db.prepare_cached(concat!(
         "SELECT id, CASE WHEN headers LIKE '{\"cerca-backfilled\":%' THEN NULL ELSE body_sha256 END",
@@ -91,8 +107,22 @@ fn insert_batch(db: &Connection, batch: &Batch) -> rusqlite::Result<Vec<RowOutco
             continue;
         }
         let id = db.last_insert_rowid();
+        let share = share(&new.provider);
         for handler in new.handlers() {
-            if batch.is_handed(handler) {
+            if let Some(lane) = lane_of(ordered, new, handler) {
+                let lane_at = new.occurred_at.map_or(created, |at| at.as_microsecond());
+                let holds = holds(ordered, handler);
+                in_line.execute(params![
+                    id,
+                    handler,
+                    created,
+                    new.ordering_key,
+                    share,
+                    lane,
+                    lane_at,
+                    holds
+                ])?;
+            } else if batch.is_handed(handler) {
                 let token = batch.token;
                 delivery.execute(params![
                     id,
@@ -102,17 +132,31 @@ fn insert_batch(db: &Connection, batch: &Batch) -> rusqlite::Result<Vec<RowOutco
                     1,
                     token,
                     lease_until,
-                    new.ordering_key
+                    new.ordering_key,
+                    share
                 ])?;
             } else {
                 let none = None::<i64>;
-                delivery.execute(params![id, handler, "ready", created, 0, none, none, new.ordering_key])?;
+                delivery.execute(params![
+                    id,
+                    handler,
+                    "ready",
+                    created,
+                    0,
+                    none,
+                    none,
+                    new.ordering_key,
+                    share
+                ])?;
             }
         }
         outcomes.push(RowOutcome::Inserted {
             id,
             created_at: timestamp(created),
         });
+    }
+    for (handler, lane) in batch.lanes(&outcomes) {
+        lanes::advance(db, &handler, lane)?;
     }
     let mut conflict = db.prepare_cached(
         "INSERT INTO conflicts (event_id, body_sha256, first_seen, last_seen, seen) VALUES (?1, ?2, ?3, ?3, ?4)

@@ -6,6 +6,8 @@ mod code;
 mod connect;
 mod effects;
 mod ingest;
+mod keys;
+mod lanes;
 mod outbox;
 mod people;
 mod purge;
@@ -14,6 +16,7 @@ mod read;
 mod secrets;
 mod settle;
 mod steps;
+mod transact;
 mod upkeep;
 mod writer;
 
@@ -31,17 +34,19 @@ use tokio_util::sync::CancellationToken;
 use self::writer::{Job, Message};
 use super::{
     Accepted, Admin, Applied, AttemptLimit, Backlog, ClaimRequest, Discarded, Effect, EventDetail, EventFilter,
-    Handoff, InTransaction, Inbox, Lease, Native, NewStep, Options, Outbox, Page, Prepared, PurgePolicy, Purged, Queue,
-    Received, Relayed, Reprocess, ReprocessScope, Reprocessed, SealedSecret, Settled, Stats, Step, Store, StoreError,
-    StoreFuture, Swept, TopicRoutes, Who,
+    Handoff, HeldKey, InTransaction, Inbox, KeptAnswer, KeyFilter, KeyRow, KeyStats, KeyStep, KeyWork, Keys, Lease,
+    Native, NewKey, NewStep, Options, Outbox, Page, Prepared, PurgePolicy, Purged, Queue, Received, Relayed, Reprocess,
+    ReprocessScope, Reprocessed, Reserved, SealedSecret, Settled, Stats, Step, Store, StoreError, StoreFuture, Swept,
+    TopicRoutes, Who, WorkError,
     batch::{HandoffSlot, Pending, validate},
     budget::Budget,
     cache::Cached,
+    ordering::Lane,
     outbox::Order,
     retention::Cursors,
     task::Task,
 };
-use crate::domain::{Claim, NewEvent, Settle};
+use crate::domain::{Claim, NewEvent, OrderedHandler, Settle};
 
 /// Deliveries, events or rows in one transaction of a long job, so that ingest never waits long behind it.
 const CHUNK: u32 = 500;
@@ -56,7 +61,17 @@ pub(super) struct SqliteStore {
     settles: Arc<Semaphore>,
     order: Arc<Order>,
     stats: Cached<Stats>,
+    key_stats: Cached<KeyStats>,
     purge: Cursors,
+    ordered: Arc<[OrderedHandler]>,
+    repair: Mutex<Repair>,
+}
+
+/// Where the repair of lanes is.
+#[derive(Default)]
+struct Repair {
+    is_adopted: bool,
+    after: Option<Lane>,
 }
 
 impl SqliteStore {
@@ -88,8 +103,37 @@ impl SqliteStore {
             settles: Arc::new(Semaphore::new(options.queue_settles)),
             order: Arc::default(),
             stats: Cached::default(),
+            key_stats: Cached::default(),
             purge: Cursors::default(),
+            ordered: options.ordered,
+            repair: Mutex::default(),
         }))
+    }
+
+    /// Tells the local worker that deliveries became ready.
+    fn wake(&self, count: u64) {
+        if count > 0
+            && let Some(handoff) = self.handoff.get()
+        {
+            handoff.wake();
+        }
+    }
+
+    /// Wakes ordered deliveries that nobody is in front of.
+    async fn repair_lanes(&self) -> Result<(), StoreError> {
+        let mut repair = self.repair.lock().await;
+        if !repair.is_adopted {
+            let ordered = Arc::clone(&self.ordered);
+            self.on_writer(move |db| lanes::adopt(db, &ordered)).await?;
+            repair.is_adopted = true;
+        }
+        let after = repair.after.take();
+        let (woken, after) = self
+            .on_writer(move |db| lanes::repair(db, after.as_ref(), CHUNK as usize))
+            .await?;
+        repair.after = after;
+        self.wake(woken);
+        Ok(())
     }
 
     /// Runs work on the writer, in a savepoint of the transaction that is next; the answer comes after its commit.
@@ -151,6 +195,18 @@ impl Inbox for SqliteStore {
         Box::pin(async move { queued?.await.unwrap_or(Err(StoreError::Closed)) })
     }
 
+    fn revive<'a>(&'a self, provider: &'a str, provider_event_id: &'a str, who: Who) -> StoreFuture<'a, u64> {
+        Box::pin(async move {
+            let task = Task::revive(provider, provider_event_id, &who, &self.ordered);
+            let Some(id) = read::id(&self.read, provider, provider_event_id).await? else {
+                return Ok(0);
+            };
+            let revived = self.on_writer(move |db| people::revive(db, id, &task)).await?;
+            self.wake(revived);
+            Ok(revived)
+        })
+    }
+
     fn set_handoff(&self, handoff: Arc<dyn Handoff>) {
         let _ = self.handoff.set(handoff);
     }
@@ -159,6 +215,10 @@ impl Inbox for SqliteStore {
 impl Queue for SqliteStore {
     fn claim(&self, request: ClaimRequest) -> StoreFuture<'_, Vec<Claim>> {
         self.ask(writer::claim_job(move |db| claim::claim(db, &request)))
+    }
+
+    fn claim_suspect(&self, handlers: Vec<Arc<str>>, lease: Duration) -> StoreFuture<'_, Option<Claim>> {
+        self.on_writer(move |db| claim::claim_suspect(db, &handlers, lease))
     }
 
     fn settle(&self, settle: Settle) -> BoxFuture<'_, ()> {
@@ -170,7 +230,11 @@ impl Queue for SqliteStore {
     }
 
     fn settle_each(&self, settles: Vec<Settle>) -> StoreFuture<'_, Vec<Settled>> {
-        self.on_writer(move |db| settle::each(db, &settles))
+        Box::pin(async move {
+            let (answers, woken) = self.on_writer(move |db| settle::each(db, &settles)).await?;
+            self.wake(u64::from(woken));
+            Ok(answers)
+        })
     }
 
     fn flush(&self) -> StoreFuture<'_, ()> {
@@ -210,9 +274,11 @@ impl Queue for SqliteStore {
                 swept.ready += some.ready;
                 swept.dead += some.dead;
                 if some.ready + some.dead < u64::from(CHUNK) {
-                    return Ok(swept);
+                    break;
                 }
             }
+            self.repair_lanes().await?;
+            Ok(swept)
         })
     }
 }
@@ -223,7 +289,8 @@ impl Outbox for SqliteStore {
             if !outbox::is_waiting(&self.read).await? {
                 return Ok(Relayed::default());
             }
-            let (job, answer) = outbox::relay(routes, Arc::clone(&self.order), Arc::clone(&self.handoff));
+            let worker = (Arc::clone(&self.handoff), Arc::clone(&self.ordered));
+            let (job, answer) = outbox::relay(routes, Arc::clone(&self.order), worker);
             self.writer.send(Message::Job(job)).map_err(|_| StoreError::Closed)?;
             answer.await.unwrap_or(Err(StoreError::Closed))
         })
@@ -253,7 +320,7 @@ impl Admin for SqliteStore {
 
     fn reprocess(&self, what: Reprocess, who: Who) -> StoreFuture<'_, Reprocessed> {
         Box::pin(async move {
-            let task = Task::new(&what, &who);
+            let task = Task::new(&what, &who, &self.ordered);
             let filter = match what.filter {
                 ReprocessScope::Event {
                     provider,
@@ -348,5 +415,44 @@ impl Admin for SqliteStore {
             }
             self.read.close().await;
         })
+    }
+}
+
+impl Keys for SqliteStore {
+    fn reserve(&self, new: NewKey) -> StoreFuture<'static, Reserved> {
+        self.on_writer(move |db| keys::reserve(db, &new))
+    }
+
+    fn take_over(&self, id: i64, lease: Duration) -> StoreFuture<'static, Option<HeldKey>> {
+        self.on_writer(move |db| keys::take_over(db, id, lease))
+    }
+
+    fn step(&self, held: HeldKey, step: KeyStep) -> StoreFuture<'static, bool> {
+        self.on_writer(move |db| keys::step(db, held, &step))
+    }
+
+    fn answer(&self, held: Option<HeldKey>, work: KeyWork) -> BoxFuture<'static, Result<Arc<KeptAnswer>, WorkError>> {
+        let done = transact::transact(self.writer.clone(), held, work);
+        Box::pin(async move { done.await.map(Arc::new) })
+    }
+
+    fn abandoned(&self, limit: u32) -> StoreFuture<'_, Vec<KeyRow>> {
+        Box::pin(keys::abandoned(&self.read, limit))
+    }
+
+    fn keys(&self, filter: KeyFilter) -> StoreFuture<'_, Vec<KeyRow>> {
+        Box::pin(async move { keys::list(&self.read, &filter).await })
+    }
+
+    fn key(&self, id: i64) -> StoreFuture<'_, Option<(KeyRow, Option<KeptAnswer>)>> {
+        Box::pin(keys::one(&self.read, id))
+    }
+
+    fn key_stats(&self) -> StoreFuture<'_, KeyStats> {
+        Box::pin(self.key_stats.get(keys::stats(&self.read)))
+    }
+
+    fn reap(&self, age: Duration, limit: u32) -> StoreFuture<'_, u64> {
+        self.on_writer(move |db| keys::reap(db, age, limit))
     }
 }

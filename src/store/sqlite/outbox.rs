@@ -17,7 +17,7 @@ use super::{
     ingest::{self, Flushed},
     writer::{Job, in_savepoint},
 };
-use crate::domain::Intent;
+use crate::domain::{Intent, OrderedHandler};
 
 /// What the savepoint left, to be answered when the transaction is committed.
 struct Moved {
@@ -30,11 +30,11 @@ struct Moved {
 pub(super) fn relay(
     routes: Routes,
     order: Arc<Order>,
-    handoff: HandoffSlot,
+    worker: (HandoffSlot, Arc<[OrderedHandler]>),
 ) -> (Job, oneshot::Receiver<Result<Relayed, StoreError>>) {
     let (reply, answer) = oneshot::channel();
     let job: Job = Box::new(move |db| {
-        let moved = db.map(|db| in_savepoint(db, |db| take(db, &routes, &order, &handoff)));
+        let moved = db.map(|db| in_savepoint(db, |db| take(db, &routes, &order, (&worker.0, &worker.1))));
         Box::new(move |committed| {
             let _ = reply.send(finish(moved, committed));
         })
@@ -64,11 +64,16 @@ fn finish(moved: Option<rusqlite::Result<Moved>>, committed: Result<(), StoreErr
     outbox::count(moved.sorted.answers, relayed)
 }
 
-fn take(db: &Connection, routes: &Routes, order: &Order, handoff: &HandoffSlot) -> rusqlite::Result<Moved> {
+fn take(
+    db: &Connection,
+    routes: &Routes,
+    order: &Order,
+    worker: (&HandoffSlot, &Arc<[OrderedHandler]>),
+) -> rusqlite::Result<Moved> {
     let (rows, mut refused, more) = read(db)?;
     let mut sorted = outbox::sort(rows, order, &**routes);
     sorted.refused.append(&mut refused);
-    let flushed = ingest::insert(db, std::mem::take(&mut sorted.requests), handoff);
+    let flushed = ingest::insert(db, std::mem::take(&mut sorted.requests), worker);
     let moved = settle_rows(db, &mut sorted);
     if let Err(error) = moved {
         for flushed in flushed {

@@ -5,11 +5,13 @@ use rusqlite::{Connection, OptionalExtension as _, params};
 use super::{
     super::{
         Discarded, Reprocessed, Who,
+        ordering::{holds, share},
         task::{Task, UNROUTED_MARK},
     },
     connect::now,
-    steps,
+    lanes, steps,
 };
+use crate::domain::lane;
 
 /// Gives deliveries of some events a new life. `audit` is the task's line from an earlier chunk.
 pub(super) fn reprocess(
@@ -21,24 +23,33 @@ pub(super) fn reprocess(
     let mut total = Reprocessed::default();
     for &id in ids {
         // Without its bytes an event cannot be delivered again.
-        let event: Option<(String, Option<String>)> = db
+        let event: Option<Stored> = db
             .prepare_cached(
-                "SELECT routes, ordering_key FROM webhook_events WHERE id = ?1 AND typeof(payload) <> 'null'",
+                "SELECT routes, ordering_key, provider, coalesce(occurred_at, created_at)
+                 FROM webhook_events WHERE id = ?1 AND typeof(payload) <> 'null'",
             )?
-            .query_row(params![id], |row| Ok((row.get(0)?, row.get(1)?)))
+            .query_row(params![id], |row| {
+                Ok(Stored {
+                    id,
+                    routes: row.get(0)?,
+                    ordering_key: row.get(1)?,
+                    provider: row.get(2)?,
+                    at: row.get(3)?,
+                })
+            })
             .optional()?;
-        let Some((routes, ordering_key)) = event else { continue };
+        let Some(event) = event else { continue };
         total.events += 1;
         let handlers = match &task.handlers {
             Some(handlers) => handlers.clone(),
-            None => given_up(db, id, &routes)?,
+            None => given_up(db, id, &event.routes)?,
         };
         if !task.dry_run {
             db.prepare_cached("DELETE FROM deliveries WHERE event_id = ?1 AND handler = ?2")?
                 .execute(params![id, UNROUTED_MARK])?;
         }
         for handler in handlers {
-            if revive(db, id, &handler, ordering_key.as_deref(), task.dry_run)? {
+            if give_life(db, &event, &handler, task)? {
                 total.deliveries += 1;
                 if task.forget_steps && !task.dry_run {
                     steps::forget(db, id, &handler)?;
@@ -60,14 +71,43 @@ pub(super) fn reprocess(
     Ok((total, Some(line)))
 }
 
+/// Gives the dead deliveries of an event a new life.
+pub(super) fn revive(db: &Connection, id: i64, task: &Task) -> rusqlite::Result<u64> {
+    let dead: Vec<String> = db
+        .prepare_cached("SELECT handler FROM deliveries WHERE event_id = ?1 AND state = 'dead'")?
+        .query_map(params![id], |row| row.get(0))?
+        .collect::<rusqlite::Result<_>>()?;
+    if dead.is_empty() {
+        return Ok(0);
+    }
+    Ok(reprocess(db, &task.for_handlers(dead), &[id], None)?.0.deliveries)
+}
+
+/// What a new life needs of an event.
+struct Stored {
+    id: i64,
+    routes: String,
+    ordering_key: Option<String>,
+    provider: String,
+    /// The provider's own time, else that of the arrival.
+    at: i64,
+}
+
 /// Gives up every delivery of an event that is not done.
 pub(super) fn discard(db: &Connection, id: i64, target: &str, who: &Who) -> rusqlite::Result<Option<Discarded>> {
-    let deliveries = db
+    let given_up: Vec<(String, Option<i64>)> = db
         .prepare_cached(
             "UPDATE deliveries SET state = 'discarded', lease_token = NULL, lease_until = NULL
-             WHERE event_id = ?1 AND state <> 'discarded'",
+             WHERE event_id = ?1 AND state <> 'discarded' RETURNING handler, lane",
         )?
-        .execute(params![id])? as u64;
+        .query_map(params![id], |row| Ok((row.get(0)?, row.get(1)?)))?
+        .collect::<rusqlite::Result<_>>()?;
+    let deliveries = given_up.len() as u64;
+    for (handler, lane) in given_up {
+        if let Some(lane) = lane {
+            lanes::advance(db, &handler, lane)?;
+        }
+    }
     db.prepare_cached(
         "INSERT INTO deliveries (event_id, handler, state, run_at)
          SELECT id, ?2, 'discarded', ?3 FROM webhook_events e
@@ -103,23 +143,43 @@ fn given_up(db: &Connection, id: i64, routes: &str) -> rusqlite::Result<Vec<Stri
     Ok(handlers.into_iter().filter(|name| name != UNROUTED_MARK).collect())
 }
 
-fn revive(db: &Connection, id: i64, handler: &str, key: Option<&str>, dry_run: bool) -> rusqlite::Result<bool> {
-    if dry_run {
+fn give_life(db: &Connection, event: &Stored, handler: &str, task: &Task) -> rusqlite::Result<bool> {
+    if task.dry_run {
         return db
             .prepare_cached(
                 "SELECT NOT EXISTS (SELECT 1 FROM deliveries WHERE event_id = ?1 AND handler = ?2
                                     AND state IN ('ready', 'claimed', 'blocked'))",
             )?
-            .query_row(params![id, handler], |row| row.get(0));
+            .query_row(params![event.id, handler], |row| row.get(0));
     }
+    let key = event.ordering_key.as_deref();
+    let lane = key
+        .filter(|_| task.is_ordered(handler))
+        .map(|key| lane(&event.provider, key));
+    let before = lanes::of(db, event.id, handler)?;
     let changed = db
         .prepare_cached(
-            "INSERT INTO deliveries (event_id, handler, state, run_at, ordering_key) VALUES (?1, ?2, 'ready', ?3, ?4)
+            "INSERT INTO deliveries (event_id, handler, state, run_at, ordering_key, lane, lane_at, dead_holds, share)
+             VALUES (?1, ?2, CASE WHEN ?5 IS NULL THEN 'ready' ELSE 'blocked' END, ?3, ?4, ?5, ?6, ?7, ?8 | 1)
              ON CONFLICT (event_id, handler)
-             DO UPDATE SET state = 'ready', run_at = excluded.run_at, attempts = 0, last_error = NULL
+             DO UPDATE SET state = excluded.state, run_at = excluded.run_at, attempts = 0, last_error = NULL, lost = 0,
+                           lane = excluded.lane, lane_at = excluded.lane_at, dead_holds = excluded.dead_holds,
+                           share = excluded.share
              WHERE state IN ('dead', 'discarded')",
         )?
-        .execute(params![id, handler, now(), key])?;
+        .execute(params![
+            event.id,
+            handler,
+            now(),
+            key,
+            lane,
+            lane.map(|_| event.at),
+            holds(&task.ordered, handler),
+            share(&event.provider),
+        ])?;
+    for lane in [before, lane].into_iter().flatten() {
+        lanes::advance(db, handler, lane)?;
+    }
     Ok(changed == 1)
 }
 

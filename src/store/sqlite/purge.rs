@@ -8,6 +8,7 @@ use super::{
         retention::{Aged, Verdict, judge},
     },
     connect::now,
+    lanes,
 };
 
 /// Pages given back to the file system after a chunk, so that the file shrinks without a pause.
@@ -63,20 +64,39 @@ fn strip(db: &Connection, id: i64) -> rusqlite::Result<()> {
     ] {
         db.prepare_cached(sql)?.execute(params![id])?;
     }
-    db.prepare_cached("DELETE FROM deliveries WHERE event_id = ?1 AND state = 'dead'")?
-        .execute(params![id])?;
+    leave(
+        db,
+        "DELETE FROM deliveries WHERE event_id = ?1 AND state = 'dead' RETURNING handler, lane",
+        id,
+    )
+}
+
+/// Removes deliveries, and lets those go that waited for them.
+fn leave(db: &Connection, sql: &str, id: i64) -> rusqlite::Result<()> {
+    let gone: Vec<(String, Option<i64>)> = db
+        .prepare_cached(sql)?
+        .query_map(params![id], |row| Ok((row.get(0)?, row.get(1)?)))?
+        .collect::<rusqlite::Result<_>>()?;
+    for (handler, lane) in gone {
+        if let Some(lane) = lane {
+            lanes::advance(db, &handler, lane)?;
+        }
+    }
     Ok(())
 }
 
 fn forget(db: &Connection, id: i64) -> rusqlite::Result<()> {
     for sql in [
         "DELETE FROM webhook_events WHERE id = ?1",
-        "DELETE FROM deliveries WHERE event_id = ?1",
         "DELETE FROM attempts WHERE event_id = ?1",
         "DELETE FROM steps WHERE event_id = ?1",
         "DELETE FROM conflicts WHERE event_id = ?1",
     ] {
         db.prepare_cached(sql)?.execute(params![id])?;
     }
-    Ok(())
+    leave(
+        db,
+        "DELETE FROM deliveries WHERE event_id = ?1 RETURNING handler, lane",
+        id,
+    )
 }

@@ -1,18 +1,25 @@
 //! Writes the outcomes of attempts.
 
+use std::cell::Cell;
+
 use rusqlite::{Connection, params};
 
 use super::{
     super::Settled,
     connect::{micros, now},
+    lanes::Lanes,
 };
 use crate::domain::{AttemptOutcome, Outcome, Settle};
 
 /// Writes each settle whose token is that of the present claim; gives the number of the others.
-pub(super) fn settle<'a>(db: &Connection, settles: impl Iterator<Item = &'a Settle>) -> rusqlite::Result<u64> {
+pub(super) fn settle<'a>(
+    db: &Connection,
+    lanes: &Lanes,
+    settles: impl Iterator<Item = &'a Settle>,
+) -> rusqlite::Result<u64> {
     let mut stale = 0;
     for settle in settles {
-        if !write(db, settle)? {
+        if !lanes.around(db, (settle.event_id, &settle.handler), || write(db, settle))? {
             stale += 1;
         }
     }
@@ -20,10 +27,15 @@ pub(super) fn settle<'a>(db: &Connection, settles: impl Iterator<Item = &'a Sett
 }
 
 /// Writes settles and says of each what became of it.
-pub(super) fn each(db: &Connection, settles: &[Settle]) -> rusqlite::Result<Vec<Settled>> {
+pub(super) fn each(db: &Connection, settles: &[Settle]) -> rusqlite::Result<(Vec<Settled>, bool)> {
+    let lanes = Lanes {
+        are_used: true,
+        woken: Cell::new(false),
+    };
     let mut answers = Vec::with_capacity(settles.len());
     for settle in settles {
-        let answer = if write(db, settle)? {
+        let is_written_now = lanes.around(db, (settle.event_id, &settle.handler), || write(db, settle))?;
+        let answer = if is_written_now {
             Settled::Written
         } else if is_written(db, settle)? {
             Settled::Repeated
@@ -32,7 +44,7 @@ pub(super) fn each(db: &Connection, settles: &[Settle]) -> rusqlite::Result<Vec<
         };
         answers.push(answer);
     }
-    Ok(answers)
+    Ok((answers, lanes.woken.get()))
 }
 
 /// Whether the history has this very attempt with this outcome. Its start tells it from one of the same number in
@@ -108,7 +120,7 @@ fn write(db: &Connection, settle: &Settle) -> rusqlite::Result<bool> {
             let run_at = now().saturating_add(micros(*after));
             let changed = db
                 .prepare_cached(
-                    "UPDATE deliveries SET state = 'ready', run_at = ?4, last_error = ?5,
+                    "UPDATE deliveries SET state = 'ready', run_at = ?4, last_error = ?5, lost = 0, share = share | 1,
                             lease_token = NULL, lease_until = NULL
                      WHERE event_id = ?1 AND handler = ?2 AND lease_token = ?3 AND state = 'claimed'",
                 )?

@@ -1,6 +1,6 @@
 //! The long jobs of people and the clock.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use jiff::Timestamp;
@@ -18,6 +18,7 @@ use super::{
     connect::{self, micros, now, read_error, timestamp},
     effects, people, read,
 };
+use crate::domain::OrderedHandler;
 
 const JOB: &str =
     "SELECT id, created_at, updated_at, runner, actor, reason, filter, handlers, rate, state, cursor, total,
@@ -95,7 +96,8 @@ impl Upkeep for SqliteStore {
                 return Ok(Some(job));
             }
             let (ids, next) = read::page(&self.read, &job.filter, Some(job.cursor), limit).await?;
-            self.on_writer(move |db| step(db, &job, &ids, next)).await?;
+            let ordered = Arc::clone(&self.ordered);
+            self.on_writer(move |db| step(db, &job, &ids, next, &ordered)).await?;
             self.job(id).await
         })
     }
@@ -242,7 +244,13 @@ fn begin(db: &Connection, new: &NewJob, who: &Who, total: u64) -> rusqlite::Resu
 }
 
 /// Does nothing where somebody else moved the cursor meanwhile.
-fn step(db: &Connection, job: &Job, ids: &[i64], next: Option<i64>) -> rusqlite::Result<()> {
+fn step(
+    db: &Connection,
+    job: &Job,
+    ids: &[i64],
+    next: Option<i64>,
+    ordered: &Arc<[OrderedHandler]>,
+) -> rusqlite::Result<()> {
     let moved = db
         .prepare_cached(
             "UPDATE reprocess_jobs SET cursor = ?3, updated_at = ?4, state = CASE WHEN ?5 THEN 'done' ELSE state END
@@ -252,7 +260,7 @@ fn step(db: &Connection, job: &Job, ids: &[i64], next: Option<i64>) -> rusqlite:
     if moved == 0 || ids.is_empty() {
         return Ok(());
     }
-    let (done, _) = people::reprocess(db, &job.task(), ids, Some(job.audit_id))?;
+    let (done, _) = people::reprocess(db, &job.task(ordered), ids, Some(job.audit_id))?;
     db.prepare_cached("UPDATE reprocess_jobs SET events = events + ?2, deliveries = deliveries + ?3 WHERE id = ?1")?
         .execute(params![
             job.id,

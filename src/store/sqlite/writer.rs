@@ -2,6 +2,7 @@
 //! anything that somebody waits for: the next batch is what came while the last one was written.
 
 use std::{
+    cell::Cell,
     collections::VecDeque,
     mem,
     path::PathBuf,
@@ -19,7 +20,9 @@ use super::{
     },
     connect::{self, Deadline},
     effects::{self, Waiting},
-    ingest, settle,
+    ingest,
+    lanes::{self, Lanes},
+    settle,
 };
 use crate::domain::Settle;
 
@@ -150,6 +153,7 @@ pub(super) struct Writer {
     handoff: HandoffSlot,
     options: Options,
     checked: effects::Checked,
+    lanes: Lanes,
     /// The effects of the last transaction were slow.
     is_slow: bool,
     commits: u32,
@@ -157,12 +161,17 @@ pub(super) struct Writer {
 
 impl Writer {
     pub(super) fn new(db: (Connection, Deadline), file: PathBuf, options: &Options, handoff: HandoffSlot) -> Self {
+        let lanes = Lanes {
+            are_used: !options.ordered.is_empty() || lanes::exist(&db.0).unwrap_or(true),
+            woken: Cell::new(false),
+        };
         Self {
             db: Some(db),
             file,
             handoff,
             options: options.clone(),
             checked: effects::Checked::default(),
+            lanes,
             is_slow: false,
             commits: 0,
         }
@@ -229,7 +238,7 @@ impl Writer {
             }
         };
         // Effects come first: a statement of a user can end the whole transaction, and then only effects are repeated.
-        let effects = match effects::begin(&db, &deadline, &mut self.checked, &applies) {
+        let effects = match effects::begin(&db, &deadline, (&mut self.checked, &self.lanes), &applies) {
             Ok(effects) => effects,
             Err(error) => {
                 self.give_up(db, deadline);
@@ -240,10 +249,14 @@ impl Writer {
         // Those that had no time left go first in the next turn.
         waits.applies.extend(applies.drain(effects.len()..));
         self.is_slow = start.elapsed() > effects::GROUP;
-        let settled = settle::settle(&db, waits.settles[..settles].iter().map(|(settle, _)| settle));
+        let settled = settle::settle(
+            &db,
+            &self.lanes,
+            waits.settles[..settles].iter().map(|(settle, _)| settle),
+        );
         let answers: Vec<Answer> = jobs.into_iter().map(|job| job(Some(&db))).collect();
         let events: usize = accepts.iter().map(|request| request.events.len()).sum();
-        let flushed = ingest::insert(&db, accepts, &self.handoff);
+        let flushed = ingest::insert(&db, accepts, (&self.handoff, &self.options.ordered));
         let committed = settled.and_then(|stale| {
             db.prepare_cached("COMMIT")?.execute([])?;
             Ok(stale)
@@ -253,6 +266,11 @@ impl Writer {
             Ok(stale) => {
                 for flushed in flushed {
                     flushed.finish();
+                }
+                if self.lanes.woken.take()
+                    && let Some(handoff) = self.handoff.get()
+                {
+                    handoff.wake();
                 }
                 metrics::counter!("cerca_stale_settles_total").increment(stale);
                 effects::answer(applies, effects);

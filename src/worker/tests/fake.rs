@@ -25,6 +25,8 @@ pub(super) struct Fake {
     /// What `apply` answers; done when there is nothing.
     pub(super) applied: Mutex<Option<Result<Applied, StoreError>>>,
     pub(super) claims: AtomicUsize,
+    /// Those of them that were fair.
+    pub(super) fair: AtomicUsize,
     pub(super) renewals: AtomicUsize,
     pub(super) flushes: AtomicUsize,
     tokens: AtomicUsize,
@@ -40,6 +42,8 @@ pub(super) struct Row {
     token: Option<i64>,
     lease_until: Instant,
     pub(super) dead: bool,
+    /// Its last lease was lost.
+    pub(super) is_suspect: bool,
 }
 
 impl Row {
@@ -53,6 +57,19 @@ impl Fake {
     pub(super) fn add(&self, handler: &str, ids: impl IntoIterator<Item = usize>) {
         let rows = ids.into_iter().map(|id| self.row(handler, id));
         self.rows().extend(rows.collect::<Vec<_>>());
+    }
+
+    /// Adds deliveries that are due and whose last lease was lost.
+    pub(super) fn add_suspects(&self, handler: &str, ids: impl IntoIterator<Item = usize>) {
+        let rows = ids.into_iter().map(|id| Row {
+            is_suspect: true,
+            ..self.row(handler, id)
+        });
+        self.rows().extend(rows.collect::<Vec<_>>());
+    }
+
+    pub(super) fn suspects(&self) -> usize {
+        self.rows().iter().filter(|row| row.is_suspect).count()
     }
 
     /// Adds deliveries that are claimed already, to be handed over.
@@ -81,6 +98,7 @@ impl Fake {
             token: None,
             lease_until: Instant::now(),
             dead: false,
+            is_suspect: false,
         }
     }
 
@@ -145,13 +163,14 @@ impl Fake {
 
     fn claim_now(&self, request: &ClaimRequest) -> Result<Vec<Claim>, StoreError> {
         self.claims.fetch_add(1, SeqCst);
+        self.fair.fetch_add(usize::from(request.fair), SeqCst);
         self.here()?;
         let (mut claims, token) = (Vec::new(), self.token());
         for (handler, want) in &request.wants {
             let mut rows = self.rows();
-            let due = rows
-                .iter_mut()
-                .filter(|r| r.handler == *handler && !r.dead && r.token.is_none() && r.run_at <= Instant::now());
+            let due = rows.iter_mut().filter(|r| {
+                r.handler == *handler && !r.dead && !r.is_suspect && r.token.is_none() && r.run_at <= Instant::now()
+            });
             claims.extend(
                 due.take(*want as usize)
                     .map(|row| Self::claim_row(row, token, request.lease)),
@@ -170,6 +189,7 @@ impl Fake {
         };
         let row = &mut rows[at];
         row.token = None;
+        row.is_suspect &= matches!(settle.outcome, Outcome::Released | Outcome::Postponed { .. });
         match &settle.outcome {
             Outcome::Done | Outcome::Filtered { .. } => drop(rows.remove(at)),
             Outcome::Retry { after, .. } | Outcome::Unknown { after: Some(after), .. } => {
@@ -190,6 +210,22 @@ impl Fake {
 impl Queue for Fake {
     fn claim(&self, request: ClaimRequest) -> StoreFuture<'_, Vec<Claim>> {
         async move { self.claim_now(&request) }.boxed()
+    }
+
+    fn claim_suspect(&self, handlers: Vec<Arc<str>>, lease: Duration) -> StoreFuture<'_, Option<Claim>> {
+        async move {
+            self.here()?;
+            let (mut rows, token) = (self.rows(), self.token());
+            let due = |r: &&mut Row| {
+                r.is_suspect
+                    && !r.dead
+                    && r.token.is_none()
+                    && r.run_at <= Instant::now()
+                    && handlers.contains(&r.handler)
+            };
+            Ok(rows.iter_mut().find(due).map(|row| Self::claim_row(row, token, lease)))
+        }
+        .boxed()
     }
 
     fn settle(&self, settle: Settle) -> BoxFuture<'_, ()> {
@@ -241,6 +277,7 @@ impl Queue for Fake {
             for row in self.rows().iter_mut() {
                 if row.token.is_some() && row.lease_until < Instant::now() {
                     row.token = None;
+                    row.is_suspect = true;
                     swept.ready += 1;
                 }
             }
@@ -252,6 +289,10 @@ impl Queue for Fake {
 
 impl Inbox for Fake {
     fn accept(&self, _: Vec<NewEvent>) -> StoreFuture<'static, Vec<Accepted>> {
+        unimplemented!("the worker takes nothing in")
+    }
+
+    fn revive<'a>(&'a self, _: &'a str, _: &'a str, _: Who) -> StoreFuture<'a, u64> {
         unimplemented!("the worker takes nothing in")
     }
 
@@ -290,6 +331,36 @@ impl Native for Fake {
     }
 
     fn transact(&self, _: InTransaction, _: Duration) -> StoreFuture<'_, ()> {
+        unimplemented!()
+    }
+}
+
+impl Keys for Fake {
+    fn reserve(&self, _: NewKey) -> StoreFuture<'static, Reserved> {
+        unimplemented!("the worker knows no idempotency keys of an API")
+    }
+    fn take_over(&self, _: i64, _: Duration) -> StoreFuture<'static, Option<HeldKey>> {
+        unimplemented!()
+    }
+    fn step(&self, _: HeldKey, _: KeyStep) -> StoreFuture<'static, bool> {
+        unimplemented!()
+    }
+    fn answer(&self, _: Option<HeldKey>, _: KeyWork) -> BoxFuture<'static, Result<Arc<KeptAnswer>, WorkError>> {
+        unimplemented!()
+    }
+    fn abandoned(&self, _: u32) -> StoreFuture<'_, Vec<KeyRow>> {
+        unimplemented!()
+    }
+    fn keys(&self, _: KeyFilter) -> StoreFuture<'_, Vec<KeyRow>> {
+        unimplemented!()
+    }
+    fn key(&self, _: i64) -> StoreFuture<'_, Option<(KeyRow, Option<KeptAnswer>)>> {
+        unimplemented!()
+    }
+    fn key_stats(&self) -> StoreFuture<'_, KeyStats> {
+        unimplemented!()
+    }
+    fn reap(&self, _: Duration, _: u32) -> StoreFuture<'_, u64> {
         unimplemented!()
     }
 }

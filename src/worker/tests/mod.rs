@@ -5,8 +5,10 @@ mod attempts;
 mod fake;
 mod flow;
 mod leases;
+mod limits;
 mod native;
 mod stopping;
+mod suspects;
 
 use std::{
     sync::{
@@ -100,6 +102,7 @@ fn route(name: &str, concurrency: usize, action: Action) -> Route {
             cap: Duration::from_secs(60),
         },
         concurrency,
+        rate_limit: None,
         timeout: Duration::from_secs(3_600),
         shape: None,
         on_unknown: OnUnknown::Retry,

@@ -1,0 +1,211 @@
+//! An API of one's own whose writes happen once: `POST /orders` with an `Idempotency-Key`, on the store of Cerca.
+//!
+//! The handler's row, the key and the answer commit in one transaction, so a crash at any moment leaves all or nothing.
+//!
+//! ```text
+//! cargo run --example orders                     # sqlite:orders.db, http://127.0.0.1:3000
+//! curl -i http://127.0.0.1:3000/orders -H 'Authorization: Bearer ana' -H 'Idempotency-Key: 1' \
+//!      -H 'Content-Type: application/json' -d '{"item":"book","quantity":2}'
+//! ```
+//!
+//! `ORDERS_STORE` names another store (`postgres://…` too), `ORDERS_LISTEN` another address.
+
+use std::{env, sync::Arc, time::Duration};
+
+use actix_web::{
+    App, HttpResponse, HttpServer,
+    http::{StatusCode, header},
+    web::{self, Bytes},
+};
+use cerca::{
+    idempotency::{Answer, Idempotent, KeyTransaction, Layer},
+    store::{self, KeptAnswer, Options, SqlValue, WorkError},
+};
+use serde_json::{Value, json};
+
+const OPENAPI: &str = include_str!("openapi.json");
+
+#[tokio::main]
+#[allow(clippy::print_stdout, clippy::disallowed_methods, reason = "a small program")]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let url = env::var("ORDERS_STORE").unwrap_or_else(|_| "sqlite:orders.db".to_owned());
+    let listen = env::var("ORDERS_LISTEN").unwrap_or_else(|_| "127.0.0.1:3000".to_owned());
+    let store = store::open(&url, Options::default()).await?;
+    let table = "create table if not exists orders (
+        id text primary key, item text not null, quantity bigint not null)";
+    store
+        .answer(
+            None,
+            Box::new(move |tx| {
+                Box::pin(async move {
+                    tx.execute(table, Vec::new()).await?;
+                    Ok(nothing())
+                })
+            }),
+        )
+        .await?;
+
+    let layer = Layer::new(Arc::clone(&store));
+    let reaper = tokio::spawn(reap(Arc::clone(&store)));
+    let shared = web::Data::from(Arc::clone(&layer));
+    let server = HttpServer::new(move || {
+        let principal = "header:authorization"
+            .parse()
+            .unwrap_or(cerca::idempotency::Principal::None);
+        App::new()
+            .app_data(shared.clone())
+            .app_data(web::PayloadConfig::new(64 << 10))
+            .wrap(
+                Idempotent::new(Arc::clone(&layer), principal)
+                    .required(true)
+                    .transactional()
+                    .max_body(64 << 10, Duration::from_secs(10)),
+            )
+            .service(
+                web::resource("/orders")
+                    .route(web::post().to(create))
+                    .default_service(web::to(|| method("POST"))),
+            )
+            .service(
+                web::resource("/orders/{id}")
+                    .route(web::get().to(show))
+                    .default_service(web::to(|| method("GET"))),
+            )
+            .route("/openapi.json", web::get().to(openapi))
+            .default_service(web::to(|| async {
+                problem(StatusCode::NOT_FOUND, "there is nothing here")
+            }))
+    })
+    .bind(&listen)?;
+    println!("listening on http://{}", server.addrs()[0]);
+    server.run().await?;
+    reaper.abort();
+    store.close().await;
+    Ok(())
+}
+
+/// `POST /orders`. What is checked before the transaction keeps nothing, so the client may correct it under the same key.
+async fn create(body: Bytes, transaction: KeyTransaction) -> Result<HttpResponse, WorkError> {
+    let order: Value = match serde_json::from_slice(&body) {
+        Ok(order) => order,
+        Err(error) => {
+            return Ok(problem(
+                StatusCode::BAD_REQUEST,
+                &format!("the body is not JSON: {error}"),
+            ));
+        }
+    };
+    let item = order["item"]
+        .as_str()
+        .filter(|item| (1..=200).contains(&item.chars().count()));
+    let quantity = order["quantity"]
+        .as_i64()
+        .filter(|quantity| (1..=1000).contains(quantity));
+    let is_known = |name: &String| name == "item" || name == "quantity";
+    let has_others = order.as_object().is_none_or(|fields| !fields.keys().all(is_known));
+    let (Some(item), Some(quantity), false) = (item, quantity, has_others) else {
+        return Ok(problem(
+            StatusCode::BAD_REQUEST,
+            "expected {\"item\": text of 1 to 200 characters, \"quantity\": 1 to 1000}",
+        ));
+    };
+    if item.contains('\0') {
+        return Ok(problem(StatusCode::BAD_REQUEST, "`item` holds a NUL character"));
+    }
+    let item = item.to_owned();
+    let id = format!("{:016x}", rand::random::<u64>());
+    transaction
+        .commit(move |tx| {
+            Box::pin(async move {
+                let values = vec![
+                    SqlValue::Text(id.clone()),
+                    SqlValue::Text(item.clone()),
+                    SqlValue::Int(quantity),
+                ];
+                tx.execute("insert into orders (id, item, quantity) values ($1, $2, $3)", values)
+                    .await?;
+                Ok(Answer::new(201)
+                    .header("location", format!("/orders/{id}"))
+                    .json(&json!({"id": id, "item": item, "quantity": quantity})))
+            })
+        })
+        .await
+}
+
+/// `GET /orders/{id}`
+async fn show(path: web::Path<String>, layer: web::Data<Layer>) -> Result<HttpResponse, WorkError> {
+    let id = path.into_inner();
+    if id.contains('\0') {
+        return Ok(problem(StatusCode::NOT_FOUND, "there is no such order"));
+    }
+    let found = layer
+        .transact(
+            None,
+            Box::new(move |tx| {
+                Box::pin(async move {
+                    let sql = "select item, quantity from orders where id = $1";
+                    let rows = tx.query(sql, vec![SqlValue::Text(id.clone())]).await?;
+                    let Some([SqlValue::Text(item), SqlValue::Int(quantity)]) = rows.first().map(Vec::as_slice) else {
+                        return Ok(nothing());
+                    };
+                    let order = json!({"id": id, "item": item, "quantity": quantity});
+                    Ok(KeptAnswer {
+                        body: Some(Bytes::from(order.to_string())),
+                        ..nothing()
+                    })
+                })
+            }),
+        )
+        .await?;
+    Ok(match &found.body {
+        Some(order) => HttpResponse::Ok().content_type("application/json").body(order.clone()),
+        None => problem(StatusCode::NOT_FOUND, "there is no such order"),
+    })
+}
+
+fn nothing() -> KeptAnswer {
+    KeptAnswer {
+        status: 200,
+        headers: Vec::new(),
+        body: None,
+        resource_id: None,
+    }
+}
+
+async fn openapi() -> HttpResponse {
+    HttpResponse::Ok().content_type("application/json").body(OPENAPI)
+}
+
+async fn method(allow: &'static str) -> HttpResponse {
+    let mut response = problem(StatusCode::METHOD_NOT_ALLOWED, "this resource has no such method");
+    response
+        .headers_mut()
+        .insert(header::ALLOW, header::HeaderValue::from_static(allow));
+    response
+}
+
+fn problem(status: StatusCode, detail: &str) -> HttpResponse {
+    let body = json!({
+        "type": "about:blank",
+        "title": status.canonical_reason().unwrap_or("Error"),
+        "status": status.as_u16(),
+        "detail": detail,
+    });
+    HttpResponse::build(status)
+        .content_type("application/problem+json")
+        .body(body.to_string())
+}
+
+/// Forgets keys three days old.
+async fn reap(store: Arc<dyn store::Store>) {
+    let mut every = tokio::time::interval(Duration::from_secs(600));
+    loop {
+        every.tick().await;
+        while store
+            .reap(Duration::from_secs(3 * 86_400), 1000)
+            .await
+            .is_ok_and(|gone| gone == 1000)
+        {}
+    }
+}
