@@ -85,7 +85,7 @@ async fn what_stripe_sent_while_nobody_listened_is_fetched_once(store: TestStore
     })
     .await;
     let sink = Sink::start().await;
-    let setup = Setup::new(&store).http("forward", &sink.url());
+    let setup = Setup::new(&store).lease("60s").http("forward", &sink.url());
     let lines = format!("api_key = \"{KEY}\"\napi_url = \"{}\"", api.url());
     let server = setup.stripe_lines(&lines).start().await;
     // Of two, the webhook came.
@@ -216,6 +216,7 @@ async fn events_of_derived_identity_are_stored_only_when_asked_for(store: TestSt
     let more = "adapter = \"shopify\"\noptions = { shop = \"acme.myshopify.com\", api_version = \"2026-10\" }";
     let sink = Sink::start().await;
     let setup = Setup::new(&store)
+        .lease("60s")
         .with(&provider("shop", &api, more))
         .http("forward", &sink.url());
     let server = setup.start().await;

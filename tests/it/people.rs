@@ -32,7 +32,11 @@ async fn reprocessing_goes_on_after_a_crash_and_repeats_nothing(store: TestStore
     const EVENTS: usize = 40;
     // Given up at first, taken after that.
     let sink = Sink::with(|_, n| Answer::status(if n < EVENTS { 410 } else { 200 })).await;
-    let server = Setup::new(&store).http("forward", &sink.url()).start().await;
+    let server = Setup::new(&store)
+        .lease("60s")
+        .http("forward", &sink.url())
+        .start()
+        .await;
     for n in 0..EVENTS {
         server.stripe(&format!("evt_{n}")).await;
     }
@@ -99,7 +103,11 @@ async fn reprocessing_goes_on_after_a_crash_and_repeats_nothing(store: TestStore
 
 async fn the_api_reprocesses_as_a_job(store: TestStore) {
     let sink = Sink::with(|_, n| Answer::status(if n < 6 { 410 } else { 200 })).await;
-    let server = Setup::new(&store).http("forward", &sink.url()).start().await;
+    let server = Setup::new(&store)
+        .lease("60s")
+        .http("forward", &sink.url())
+        .start()
+        .await;
     for n in 0..6 {
         server.stripe(&format!("evt_{n}")).await;
     }
@@ -146,7 +154,10 @@ async fn a_shadow_run_shows_what_would_differ_and_changes_nothing(store: TestSto
         Answer::status(if is_bad { 500 } else { 200 })
     })
     .await;
-    let setup = Setup::new(&store).http("forward", &real.url()).sql("write");
+    let setup = Setup::new(&store)
+        .lease("60s")
+        .http("forward", &real.url())
+        .sql("write");
     let setup = setup.exec("program", "true", "");
     let server = setup.start().await;
     server.create_effects().await;

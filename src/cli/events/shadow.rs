@@ -23,7 +23,8 @@ use crate::{
 #[derive(Debug, Args)]
 pub(in crate::cli) struct Shadow {
     /// The handler, as the configuration says it
-    handler: String,
+    #[arg(value_name = "HANDLER")]
+    name: String,
     #[command(flatten)]
     filter: Filter,
     /// http: where to send, in the place of the handler's own URL
@@ -144,7 +145,7 @@ impl Desk<'_> {
 
     /// The handler with its effects turned away.
     fn route(&self, command: &Shadow) -> anyhow::Result<Route> {
-        let name = &command.handler;
+        let name = &command.name;
         let config = self.context.config_with_secrets()?;
         let names: Vec<&str> = config.handlers.iter().map(|spec| spec.name.as_str()).collect();
         let Some(spec) = config.handlers.iter().find(|spec| spec.name == *name) else {
