@@ -69,11 +69,12 @@ const SETTINGS: &[(&str, &str, Kind)] = &[
     ("retention", "done", Kind::Text),
     ("retention", "failed", Kind::Text),
     ("retention", "dedupe", Kind::Text),
-    ("outbox", "poll", Kind::Text),
     ("retention", "quarantine", Kind::Text),
+    ("retention", "idempotency_keys", Kind::Text),
     ("quarantine", "rows", Kind::Whole),
     ("quarantine", "bytes", Kind::Text),
     ("quarantine", "rate", Kind::Whole),
+    ("outbox", "poll", Kind::Text),
     ("log", "format", Kind::Text),
     ("log", "level", Kind::Text),
 ];

@@ -4,12 +4,14 @@
 //! their digits, and invalid UTF-8 or a lone surrogate in one string does not make the others unreadable (a parser
 //! that yields `str` must refuse both). It never recurses into what is not wanted, so depth costs no stack.
 
+mod brackets;
 mod canonical;
 mod pointers;
 pub(crate) mod text;
 
 use std::ops::Range;
 
+use brackets::OpenBrackets;
 use text::{hex4, unescape};
 
 pub(crate) use canonical::canonical;
@@ -366,38 +368,6 @@ fn is_index(token: &[u8], index: usize) -> bool {
         same
     });
     digits && left == 0 && (token == b"0" || token.first().is_some_and(|first| *first != b'0'))
-}
-
-/// Which brackets are open, a bit each (set: an object).
-struct OpenBrackets {
-    bits: [u64; MAX_DEPTH / 64],
-    len: usize,
-}
-
-impl Default for OpenBrackets {
-    fn default() -> Self {
-        Self {
-            bits: [0; MAX_DEPTH / 64],
-            len: 0,
-        }
-    }
-}
-
-impl OpenBrackets {
-    fn push(&mut self, object: bool) {
-        let (word, bit) = (self.len / 64, self.len % 64);
-        self.bits[word] = self.bits[word] & !(1 << bit) | (u64::from(object) << bit);
-        self.len += 1;
-    }
-
-    fn pop(&mut self) {
-        self.len -= 1;
-    }
-
-    fn last(&self) -> Option<bool> {
-        let top = self.len.checked_sub(1)?;
-        Some(self.bits[top / 64] >> (top % 64) & 1 == 1)
-    }
 }
 
 #[cfg(test)]

@@ -2,6 +2,8 @@
 //! people ask.
 
 mod actor;
+mod admin;
+mod api_keys;
 mod claim;
 mod code;
 mod connect;
@@ -26,10 +28,7 @@ mod upkeep;
 mod values;
 
 use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::{Arc, atomic::AtomicUsize},
     time::Duration,
 };
 
@@ -45,11 +44,9 @@ use self::{
     people::Changed,
 };
 use super::{
-    Accepted, Admin, Applied, AttemptLimit, Backlog, ClaimRequest, Discarded, Effect, EventDetail, EventFilter,
-    Handoff, HeldKey, InTransaction, Inbox, KeptAnswer, KeyFilter, KeyRow, KeyStats, KeyStep, KeyWork, Keys, Lease,
-    Native, NewKey, NewStep, Options, Outbox, Page, Prepared, PurgePolicy, Purged, Queue, Received, Relayed, Reprocess,
-    ReprocessScope, Reprocessed, Reserved, SealedSecret, Settled, Stats, Step, Store, StoreError, StoreFuture, Swept,
-    TopicRoutes, Who, WorkError,
+    Accepted, Applied, AttemptLimit, Backlog, ClaimRequest, Effect, Handoff, InTransaction, Inbox, KeyStats, Lease,
+    Native, NewStep, Options, Outbox, Queue, Relayed, Settled, Stats, Step, Store, StoreError, StoreFuture, Swept,
+    TopicRoutes, Who,
     batch::{HandoffSlot, Pending, validate},
     budget::Budget,
     cache::Cached,
@@ -351,169 +348,6 @@ impl Outbox for PostgresStore {
 
     fn backlog(&self) -> StoreFuture<'_, Backlog> {
         Box::pin(outbox::backlog(&self.read))
-    }
-}
-
-impl Admin for PostgresStore {
-    fn events(&self, filter: EventFilter, cursor: Option<i64>, limit: u32) -> StoreFuture<'_, Page> {
-        Box::pin(async move { read::events(&self.read, &filter, cursor, limit).await })
-    }
-
-    fn count(&self, filter: EventFilter) -> StoreFuture<'_, u64> {
-        Box::pin(async move { read::count(&self.read, &filter).await })
-    }
-
-    fn event<'a>(&'a self, provider: &'a str, provider_event_id: &'a str) -> StoreFuture<'a, Option<EventDetail>> {
-        Box::pin(async move { read::event(&self.read, provider, provider_event_id).await })
-    }
-
-    fn payload<'a>(&'a self, provider: &'a str, provider_event_id: &'a str) -> StoreFuture<'a, Option<Received>> {
-        Box::pin(async move { read::payload(&self.read, provider, provider_event_id).await })
-    }
-
-    fn reprocess(&self, what: Reprocess, who: Who) -> StoreFuture<'_, Reprocessed> {
-        Box::pin(async move {
-            let task = Task::new(&what, &who, &self.ordered);
-            let chunk = |ids: Vec<i64>, audit| {
-                let task = Arc::clone(&task);
-                self.change(move |db| Box::pin(async move { people::reprocess(db, &task, &ids, audit).await }))
-            };
-            let filter = match what.filter {
-                ReprocessScope::Event {
-                    provider,
-                    provider_event_id,
-                } => {
-                    return match read::id(&self.read, &provider, &provider_event_id).await? {
-                        Some(id) => Ok(chunk(vec![id], None).await?.0),
-                        None => Ok(Reprocessed::default()),
-                    };
-                }
-                ReprocessScope::Filter(filter) => filter,
-            };
-            let (mut total, mut cursor, mut audit) = (Reprocessed::default(), None, None);
-            loop {
-                let ids = read::ids(&self.read, &filter, cursor, CHUNK).await?;
-                cursor = ids.last().copied();
-                if cursor.is_none() {
-                    return Ok(total);
-                }
-                let (some, row) = chunk(ids, audit).await?;
-                audit = row;
-                total.events += some.events;
-                total.deliveries += some.deliveries;
-            }
-        })
-    }
-
-    fn discard<'a>(
-        &'a self,
-        provider: &'a str,
-        provider_event_id: &'a str,
-        who: Who,
-    ) -> StoreFuture<'a, Option<Discarded>> {
-        Box::pin(async move {
-            let Some(id) = read::id(&self.read, provider, provider_event_id).await? else {
-                return Ok(None);
-            };
-            let target = format!("{provider}:{provider_event_id}");
-            self.change(move |db| Box::pin(async move { people::discard(db, id, &target, &who).await }))
-                .await
-        })
-    }
-
-    fn stats(&self) -> StoreFuture<'_, Stats> {
-        Box::pin(self.stats.get(read::stats(&self.read)))
-    }
-
-    fn prepare<'a>(&'a self, statement: &'a str, params: usize) -> StoreFuture<'a, Prepared> {
-        let statement = statement.to_owned();
-        self.people
-            .ask(move |db| Box::pin(async move { effect::prepare(db, &statement, params).await }))
-    }
-
-    fn purge(&self, policy: PurgePolicy, dry_run: bool) -> StoreFuture<'_, Purged> {
-        Box::pin(async move {
-            let from = self.purge.start(dry_run);
-            let walked = self
-                .change(move |db| Box::pin(purge::purge(db, policy, dry_run, from, CHUNK)))
-                .await?;
-            self.purge.advance(dry_run, walked.next);
-            Ok(walked.purged)
-        })
-    }
-
-    fn secrets(&self) -> StoreFuture<'_, Vec<SealedSecret>> {
-        Box::pin(secrets::list(&self.read))
-    }
-
-    fn set_secret<'a>(&'a self, provider: &'a str, sealed: Option<Vec<u8>>, source: &'a str) -> StoreFuture<'a, bool> {
-        let (provider, source) = (provider.to_owned(), source.to_owned());
-        Box::pin(async move {
-            self.people
-                .ask(move |db| Box::pin(async move { secrets::set(db, &provider, sealed.as_deref(), &source).await }))
-                .await
-        })
-    }
-
-    fn ping(&self) -> StoreFuture<'_, ()> {
-        // A standby answers reads; only the primary takes a temporary change of the catalogue's own sequence of ids.
-        self.people.ask(|db| {
-            Box::pin(async move {
-                sqlx::query("SELECT pg_current_xact_id()").execute(db).await?;
-                Ok(())
-            })
-        })
-    }
-
-    fn close(&self) -> BoxFuture<'_, ()> {
-        Box::pin(async move {
-            self.closing.token.cancel();
-            self.closing.tasks.close();
-            self.closing.tasks.wait().await;
-            self.read.close().await;
-        })
-    }
-}
-
-impl Keys for PostgresStore {
-    fn reserve(&self, new: NewKey) -> StoreFuture<'static, Reserved> {
-        self.keys.reserve(new)
-    }
-
-    fn take_over(&self, id: i64, lease: Duration) -> StoreFuture<'static, Option<HeldKey>> {
-        self.people
-            .ask(move |db| Box::pin(async move { key_found::take_over(db, id, lease).await }))
-    }
-
-    fn step(&self, held: HeldKey, step: KeyStep) -> StoreFuture<'static, bool> {
-        self.keys.step(held, step)
-    }
-
-    fn answer(&self, held: Option<HeldKey>, work: KeyWork) -> BoxFuture<'static, Result<Arc<KeptAnswer>, WorkError>> {
-        let turn = self.next_transaction.fetch_add(1, Ordering::Relaxed) % self.transactions.len();
-        let done = self.transactions[turn].ask(move |db| Box::pin(key_rows::transact(db, held, work)));
-        Box::pin(async move { done.await?.map(Arc::new) })
-    }
-
-    fn abandoned(&self, limit: u32) -> StoreFuture<'_, Vec<KeyRow>> {
-        Box::pin(key_rows::abandoned(&self.read, limit))
-    }
-
-    fn keys(&self, filter: KeyFilter) -> StoreFuture<'_, Vec<KeyRow>> {
-        Box::pin(async move { key_rows::list(&self.read, &filter).await })
-    }
-
-    fn key(&self, id: i64) -> StoreFuture<'_, Option<(KeyRow, Option<KeptAnswer>)>> {
-        Box::pin(key_rows::one(&self.read, id))
-    }
-
-    fn key_stats(&self) -> StoreFuture<'_, KeyStats> {
-        Box::pin(self.key_stats.get(key_rows::stats(&self.read)))
-    }
-
-    fn reap(&self, age: Duration, limit: u32) -> StoreFuture<'_, u64> {
-        self.people
-            .ask(move |db| Box::pin(async move { key_rows::reap(db, age, limit).await }))
     }
 }
 

@@ -1,6 +1,8 @@
 //! SQLite: one writer thread with a rusqlite connection of its own, read-only sqlx connections for everything that
 //! people ask.
 
+mod admin;
+mod api_keys;
 mod claim;
 mod code;
 mod connect;
@@ -33,11 +35,9 @@ use tokio_util::sync::CancellationToken;
 
 use self::writer::{Job, Message};
 use super::{
-    Accepted, Admin, Applied, AttemptLimit, Backlog, ClaimRequest, Discarded, Effect, EventDetail, EventFilter,
-    Handoff, HeldKey, InTransaction, Inbox, KeptAnswer, KeyFilter, KeyRow, KeyStats, KeyStep, KeyWork, Keys, Lease,
-    Native, NewKey, NewStep, Options, Outbox, Page, Prepared, PurgePolicy, Purged, Queue, Received, Relayed, Reprocess,
-    ReprocessScope, Reprocessed, Reserved, SealedSecret, Settled, Stats, Step, Store, StoreError, StoreFuture, Swept,
-    TopicRoutes, Who, WorkError,
+    Accepted, Applied, AttemptLimit, Backlog, ClaimRequest, Effect, Handoff, InTransaction, Inbox, KeyStats, Lease,
+    Native, NewStep, Options, Outbox, Queue, Relayed, Settled, Stats, Step, Store, StoreError, StoreFuture, Swept,
+    TopicRoutes, Who,
     batch::{HandoffSlot, Pending, validate},
     budget::Budget,
     cache::Cached,
@@ -298,161 +298,5 @@ impl Outbox for SqliteStore {
 
     fn backlog(&self) -> StoreFuture<'_, Backlog> {
         Box::pin(outbox::backlog(&self.read))
-    }
-}
-
-impl Admin for SqliteStore {
-    fn events(&self, filter: EventFilter, cursor: Option<i64>, limit: u32) -> StoreFuture<'_, Page> {
-        Box::pin(async move { read::events(&self.read, &filter, cursor, limit).await })
-    }
-
-    fn count(&self, filter: EventFilter) -> StoreFuture<'_, u64> {
-        Box::pin(async move { read::count(&self.read, &filter).await })
-    }
-
-    fn event<'a>(&'a self, provider: &'a str, provider_event_id: &'a str) -> StoreFuture<'a, Option<EventDetail>> {
-        Box::pin(async move { read::event(&self.read, provider, provider_event_id).await })
-    }
-
-    fn payload<'a>(&'a self, provider: &'a str, provider_event_id: &'a str) -> StoreFuture<'a, Option<Received>> {
-        Box::pin(async move { read::payload(&self.read, provider, provider_event_id).await })
-    }
-
-    fn reprocess(&self, what: Reprocess, who: Who) -> StoreFuture<'_, Reprocessed> {
-        Box::pin(async move {
-            let task = Task::new(&what, &who, &self.ordered);
-            let filter = match what.filter {
-                ReprocessScope::Event {
-                    provider,
-                    provider_event_id,
-                } => {
-                    let id = read::id(&self.read, &provider, &provider_event_id).await?;
-                    return match id {
-                        Some(id) => Ok(self
-                            .on_writer(move |db| people::reprocess(db, &task, &[id], None))
-                            .await?
-                            .0),
-                        None => Ok(Reprocessed::default()),
-                    };
-                }
-                ReprocessScope::Filter(filter) => filter,
-            };
-            let (mut total, mut cursor, mut audit) = (Reprocessed::default(), None, None);
-            loop {
-                let ids = read::ids(&self.read, &filter, cursor, CHUNK).await?;
-                cursor = ids.last().copied();
-                if cursor.is_none() {
-                    return Ok(total);
-                }
-                let task = Arc::clone(&task);
-                let (some, row) = self
-                    .on_writer(move |db| people::reprocess(db, &task, &ids, audit))
-                    .await?;
-                audit = row;
-                total.events += some.events;
-                total.deliveries += some.deliveries;
-            }
-        })
-    }
-
-    fn discard<'a>(
-        &'a self,
-        provider: &'a str,
-        provider_event_id: &'a str,
-        who: Who,
-    ) -> StoreFuture<'a, Option<Discarded>> {
-        Box::pin(async move {
-            let Some(id) = read::id(&self.read, provider, provider_event_id).await? else {
-                return Ok(None);
-            };
-            let target = format!("{provider}:{provider_event_id}");
-            self.on_writer(move |db| people::discard(db, id, &target, &who)).await
-        })
-    }
-
-    fn stats(&self) -> StoreFuture<'_, Stats> {
-        Box::pin(self.stats.get(read::stats(&self.read)))
-    }
-
-    fn prepare<'a>(&'a self, statement: &'a str, params: usize) -> StoreFuture<'a, Prepared> {
-        let statement = statement.to_owned();
-        self.on_writer(move |db| Ok(effects::prepare(db, &statement, params)))
-    }
-
-    fn purge(&self, policy: PurgePolicy, dry_run: bool) -> StoreFuture<'_, Purged> {
-        Box::pin(async move {
-            let from = self.purge.start(dry_run);
-            let walked = self
-                .on_writer(move |db| purge::purge(db, policy, dry_run, from, CHUNK))
-                .await?;
-            self.purge.advance(dry_run, walked.next);
-            Ok(walked.purged)
-        })
-    }
-
-    fn secrets(&self) -> StoreFuture<'_, Vec<SealedSecret>> {
-        Box::pin(secrets::list(&self.read))
-    }
-
-    fn set_secret<'a>(&'a self, provider: &'a str, sealed: Option<Vec<u8>>, source: &'a str) -> StoreFuture<'a, bool> {
-        let (provider, source) = (provider.to_owned(), source.to_owned());
-        Box::pin(async move {
-            self.on_writer(move |db| secrets::set(db, &provider, sealed.as_deref(), &source))
-                .await
-        })
-    }
-
-    fn ping(&self) -> StoreFuture<'_, ()> {
-        // BEGIN IMMEDIATE takes the write lock; a full disk shows itself at the first real write.
-        self.on_writer(|_| Ok(()))
-    }
-
-    fn close(&self) -> BoxFuture<'_, ()> {
-        Box::pin(async move {
-            let _ = self.writer.send(Message::Close);
-            if let Some(thread) = self.thread.lock().await.take() {
-                let _ = tokio::task::spawn_blocking(move || thread.join()).await;
-            }
-            self.read.close().await;
-        })
-    }
-}
-
-impl Keys for SqliteStore {
-    fn reserve(&self, new: NewKey) -> StoreFuture<'static, Reserved> {
-        self.on_writer(move |db| keys::reserve(db, &new))
-    }
-
-    fn take_over(&self, id: i64, lease: Duration) -> StoreFuture<'static, Option<HeldKey>> {
-        self.on_writer(move |db| keys::take_over(db, id, lease))
-    }
-
-    fn step(&self, held: HeldKey, step: KeyStep) -> StoreFuture<'static, bool> {
-        self.on_writer(move |db| keys::step(db, held, &step))
-    }
-
-    fn answer(&self, held: Option<HeldKey>, work: KeyWork) -> BoxFuture<'static, Result<Arc<KeptAnswer>, WorkError>> {
-        let done = transact::transact(self.writer.clone(), held, work);
-        Box::pin(async move { done.await.map(Arc::new) })
-    }
-
-    fn abandoned(&self, limit: u32) -> StoreFuture<'_, Vec<KeyRow>> {
-        Box::pin(keys::abandoned(&self.read, limit))
-    }
-
-    fn keys(&self, filter: KeyFilter) -> StoreFuture<'_, Vec<KeyRow>> {
-        Box::pin(async move { keys::list(&self.read, &filter).await })
-    }
-
-    fn key(&self, id: i64) -> StoreFuture<'_, Option<(KeyRow, Option<KeptAnswer>)>> {
-        Box::pin(keys::one(&self.read, id))
-    }
-
-    fn key_stats(&self) -> StoreFuture<'_, KeyStats> {
-        Box::pin(self.key_stats.get(keys::stats(&self.read)))
-    }
-
-    fn reap(&self, age: Duration, limit: u32) -> StoreFuture<'_, u64> {
-        self.on_writer(move |db| keys::reap(db, age, limit))
     }
 }

@@ -1,0 +1,134 @@
+//! What people, the API and the timetable ask.
+
+use std::sync::Arc;
+
+use futures_util::future::BoxFuture;
+
+use super::{
+    super::{
+        Admin, Discarded, EventDetail, EventFilter, Page, Prepared, PurgePolicy, Purged, Received, Reprocess,
+        ReprocessScope, Reprocessed, SealedSecret, Stats, StoreFuture, Who, task::Task,
+    },
+    CHUNK, PostgresStore, effect, people, purge, read, secrets,
+};
+
+impl Admin for PostgresStore {
+    fn events(&self, filter: EventFilter, cursor: Option<i64>, limit: u32) -> StoreFuture<'_, Page> {
+        Box::pin(async move { read::events(&self.read, &filter, cursor, limit).await })
+    }
+
+    fn count(&self, filter: EventFilter) -> StoreFuture<'_, u64> {
+        Box::pin(async move { read::count(&self.read, &filter).await })
+    }
+
+    fn event<'a>(&'a self, provider: &'a str, provider_event_id: &'a str) -> StoreFuture<'a, Option<EventDetail>> {
+        Box::pin(async move { read::event(&self.read, provider, provider_event_id).await })
+    }
+
+    fn payload<'a>(&'a self, provider: &'a str, provider_event_id: &'a str) -> StoreFuture<'a, Option<Received>> {
+        Box::pin(async move { read::payload(&self.read, provider, provider_event_id).await })
+    }
+
+    fn reprocess(&self, what: Reprocess, who: Who) -> StoreFuture<'_, Reprocessed> {
+        Box::pin(async move {
+            let task = Task::new(&what, &who, &self.ordered);
+            let chunk = |ids: Vec<i64>, audit| {
+                let task = Arc::clone(&task);
+                self.change(move |db| Box::pin(async move { people::reprocess(db, &task, &ids, audit).await }))
+            };
+            let filter = match what.filter {
+                ReprocessScope::Event {
+                    provider,
+                    provider_event_id,
+                } => {
+                    return match read::id(&self.read, &provider, &provider_event_id).await? {
+                        Some(id) => Ok(chunk(vec![id], None).await?.0),
+                        None => Ok(Reprocessed::default()),
+                    };
+                }
+                ReprocessScope::Filter(filter) => filter,
+            };
+            let (mut total, mut cursor, mut audit) = (Reprocessed::default(), None, None);
+            loop {
+                let ids = read::ids(&self.read, &filter, cursor, CHUNK).await?;
+                cursor = ids.last().copied();
+                if cursor.is_none() {
+                    return Ok(total);
+                }
+                let (some, row) = chunk(ids, audit).await?;
+                audit = row;
+                total.events += some.events;
+                total.deliveries += some.deliveries;
+            }
+        })
+    }
+
+    fn discard<'a>(
+        &'a self,
+        provider: &'a str,
+        provider_event_id: &'a str,
+        who: Who,
+    ) -> StoreFuture<'a, Option<Discarded>> {
+        Box::pin(async move {
+            let Some(id) = read::id(&self.read, provider, provider_event_id).await? else {
+                return Ok(None);
+            };
+            let target = format!("{provider}:{provider_event_id}");
+            self.change(move |db| Box::pin(async move { people::discard(db, id, &target, &who).await }))
+                .await
+        })
+    }
+
+    fn stats(&self) -> StoreFuture<'_, Stats> {
+        Box::pin(self.stats.get(read::stats(&self.read)))
+    }
+
+    fn prepare<'a>(&'a self, statement: &'a str, params: usize) -> StoreFuture<'a, Prepared> {
+        let statement = statement.to_owned();
+        self.people
+            .ask(move |db| Box::pin(async move { effect::prepare(db, &statement, params).await }))
+    }
+
+    fn purge(&self, policy: PurgePolicy, dry_run: bool) -> StoreFuture<'_, Purged> {
+        Box::pin(async move {
+            let from = self.purge.start(dry_run);
+            let walked = self
+                .change(move |db| Box::pin(purge::purge(db, policy, dry_run, from, CHUNK)))
+                .await?;
+            self.purge.advance(dry_run, walked.next);
+            Ok(walked.purged)
+        })
+    }
+
+    fn secrets(&self) -> StoreFuture<'_, Vec<SealedSecret>> {
+        Box::pin(secrets::list(&self.read))
+    }
+
+    fn set_secret<'a>(&'a self, provider: &'a str, sealed: Option<Vec<u8>>, source: &'a str) -> StoreFuture<'a, bool> {
+        let (provider, source) = (provider.to_owned(), source.to_owned());
+        Box::pin(async move {
+            self.people
+                .ask(move |db| Box::pin(async move { secrets::set(db, &provider, sealed.as_deref(), &source).await }))
+                .await
+        })
+    }
+
+    fn ping(&self) -> StoreFuture<'_, ()> {
+        // A standby answers reads; only the primary takes a temporary change of the catalogue's own sequence of ids.
+        self.people.ask(|db| {
+            Box::pin(async move {
+                sqlx::query("SELECT pg_current_xact_id()").execute(db).await?;
+                Ok(())
+            })
+        })
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            self.closing.token.cancel();
+            self.closing.tasks.close();
+            self.closing.tasks.wait().await;
+            self.read.close().await;
+        })
+    }
+}

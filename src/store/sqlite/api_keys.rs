@@ -1,0 +1,52 @@
+//! What `idempotency` asks: the keys of an API's writes.
+
+use std::{sync::Arc, time::Duration};
+
+use futures_util::future::BoxFuture;
+
+use super::{
+    super::{
+        HeldKey, KeptAnswer, KeyFilter, KeyRow, KeyStats, KeyStep, KeyWork, Keys, NewKey, Reserved, StoreFuture,
+        WorkError,
+    },
+    SqliteStore, keys, transact,
+};
+
+impl Keys for SqliteStore {
+    fn reserve(&self, new: NewKey) -> StoreFuture<'static, Reserved> {
+        self.on_writer(move |db| keys::reserve(db, &new))
+    }
+
+    fn take_over(&self, id: i64, lease: Duration) -> StoreFuture<'static, Option<HeldKey>> {
+        self.on_writer(move |db| keys::take_over(db, id, lease))
+    }
+
+    fn step(&self, held: HeldKey, step: KeyStep) -> StoreFuture<'static, bool> {
+        self.on_writer(move |db| keys::step(db, held, &step))
+    }
+
+    fn answer(&self, held: Option<HeldKey>, work: KeyWork) -> BoxFuture<'static, Result<Arc<KeptAnswer>, WorkError>> {
+        let done = transact::transact(self.writer.clone(), held, work);
+        Box::pin(async move { done.await.map(Arc::new) })
+    }
+
+    fn abandoned(&self, limit: u32) -> StoreFuture<'_, Vec<KeyRow>> {
+        Box::pin(keys::abandoned(&self.read, limit))
+    }
+
+    fn keys(&self, filter: KeyFilter) -> StoreFuture<'_, Vec<KeyRow>> {
+        Box::pin(async move { keys::list(&self.read, &filter).await })
+    }
+
+    fn key(&self, id: i64) -> StoreFuture<'_, Option<(KeyRow, Option<KeptAnswer>)>> {
+        Box::pin(keys::one(&self.read, id))
+    }
+
+    fn key_stats(&self) -> StoreFuture<'_, KeyStats> {
+        Box::pin(self.key_stats.get(keys::stats(&self.read)))
+    }
+
+    fn reap(&self, age: Duration, limit: u32) -> StoreFuture<'_, u64> {
+        self.on_writer(move |db| keys::reap(db, age, limit))
+    }
+}
