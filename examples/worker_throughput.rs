@@ -1,6 +1,6 @@
 //! How fast the worker empties a work list on this machine, with handlers that cost nothing.
 //!
-//! `cargo run --release --example worker_throughput [EVENTS [URL]]`
+//! `cargo run --release --example worker_throughput [EVENTS [URL [backlog]]]`; with `backlog` only that is measured.
 
 #![allow(clippy::print_stdout, reason = "printing is what it is for")]
 
@@ -29,7 +29,12 @@ const BODY: usize = 2_048;
 async fn main() -> anyhow::Result<()> {
     let mut arguments = std::env::args().skip(1);
     let events = arguments.next().map_or(Ok(100_000), |text| text.parse())?;
-    let url = arguments.next();
+    let url = arguments.next().filter(|url| !url.is_empty());
+    let is_backlog = arguments.next().is_some_and(|word| word == "backlog");
+    let url = url.as_deref();
+    if is_backlog {
+        return run("no-op, from a backlog", Kind::Ready, false, events, url).await;
+    }
     for (title, kind, handed_over) in [
         ("no-op, handed over at ingest", Kind::Ready, true),
         ("no-op, from a backlog", Kind::Ready, false),
@@ -37,9 +42,9 @@ async fn main() -> anyhow::Result<()> {
         ("yields once, from a backlog", Kind::Yields, false),
         ("sql in the store, handed over", Kind::Sql, true),
     ] {
-        run(title, kind, handed_over, events, url.as_deref()).await?;
+        run(title, kind, handed_over, events, url).await?;
     }
-    Ok(())
+    delay(url).await
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -92,6 +97,56 @@ async fn run(title: &str, kind: Kind, handed_over: bool, events: usize, url: Opt
     Ok(())
 }
 
+/// How long after the answer of the store a handler starts, when nothing else happens.
+async fn delay(url: Option<&str>) -> anyhow::Result<()> {
+    const EVENTS: usize = 2_000;
+    let folder = tempfile::tempdir()?;
+    let file = format!("sqlite:{}", folder.path().join("bench.db").display());
+    let store = store::open(url.unwrap_or(&file), store::Options::default()).await?;
+    let (began, mut starts) = tokio::sync::mpsc::unbounded_channel();
+    let worker = Worker::new(
+        store.clone(),
+        vec![of(Action::Outside(Arc::new(Clock(began))))],
+        Settings::default(),
+    );
+    let shutdown = CancellationToken::new();
+    store.set_handoff(worker.handoff());
+    let ingest = async {
+        let mut delays = Vec::with_capacity(EVENTS);
+        for n in 0..EVENTS {
+            store.accept(vec![event(n)]).await?;
+            let stored = Instant::now();
+            let Some(start) = starts.recv().await else { break };
+            delays.push(start.saturating_duration_since(stored));
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        shutdown.cancel();
+        delays.sort_unstable();
+        anyhow::Ok(delays)
+    };
+    let (delays, ()) = tokio::join!(ingest, worker.run(shutdown.clone()));
+    let delays = delays?;
+    let at = |share: usize| delays.get(delays.len() * share / 1000).copied().unwrap_or_default();
+    println!(
+        "start of a handler after the commit, idle: p50 {:.2?}, p99 {:.2?}, p99.9 {:.2?}",
+        at(500),
+        at(990),
+        at(999)
+    );
+    store.close().await;
+    Ok(())
+}
+
+/// Says when it starts.
+struct Clock(tokio::sync::mpsc::UnboundedSender<Instant>);
+
+impl Handler for Clock {
+    fn handle<'a>(&'a self, _: &'a Outgoing<'a>) -> BoxFuture<'a, Result<(), Failure>> {
+        let _ = self.0.send(Instant::now());
+        Box::pin(async { Ok(()) })
+    }
+}
+
 async fn ingest(store: &Arc<dyn Store>, events: usize) -> anyhow::Result<()> {
     let mut tasks = tokio::task::JoinSet::new();
     for connection in 0..CONNECTIONS {
@@ -109,12 +164,23 @@ async fn ingest(store: &Arc<dyn Store>, events: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// As senders send them: the id says nothing of the order, the body compresses as JSON does.
 fn event(n: usize) -> NewEvent {
+    let mut random = (n as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let id = format!("evt_{random:016x}{:08x}", std::process::id());
+    let mut body = String::from("{\"note\":\"");
+    while body.len() < BODY {
+        random = random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        body.push_str(["alpha ", "payment ", "order ", "customer "][(random >> 62) as usize]);
+        body.push_str(&((random >> 40) % 97).to_string());
+    }
     NewEvent {
         provider: "stripe".into(),
-        provider_event_id: format!("evt_{n:024}"),
+        provider_event_id: id,
         event_type: Some("invoice.paid".into()),
-        payload: vec![b'x'; BODY].into(),
+        payload: body.into_bytes().into(),
         content_type: Some("application/json".into()),
         headers: "{}".into(),
         body_sha256: [7; 32],
@@ -137,6 +203,10 @@ fn route(kind: Kind, calls: Arc<AtomicUsize>) -> Route {
     } else {
         Action::Outside(Arc::new(Cheap { calls, kind }))
     };
+    of(action)
+}
+
+fn of(action: Action) -> Route {
     Route {
         name: "h".into(),
         action,

@@ -2,14 +2,19 @@
 
 peers=target/peers
 
-# fastify, pg and graphile-worker from npm; qhook from crates.io.
-install_peers() {
+# fastify, pg and graphile-worker from npm.
+install_node_peers() {
     local tool
     for tool in node npm; do command -v "$tool" >/dev/null || fail "$tool is needed for the peers"; done
     mkdir -p "$peers"
     cp benches/peers/package.json benches/peers/*.js "$peers/"
     say "installing the peers"
     (cd "$peers" && npm install --silent --no-audit --no-fund)
+}
+
+# qhook from crates.io, too.
+install_peers() {
+    install_node_peers
     cargo install --quiet --locked qhook --version 0.6.1 --root "$peers"
 }
 
