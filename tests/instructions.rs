@@ -42,7 +42,11 @@ fn instructions(adapter: &str, secret: &str, requests: u64) -> u64 {
     let said = String::from_utf8_lossy(&counted.stderr);
     assert!(counted.status.success(), "{said}");
     let collected = said.lines().find_map(|line| line.split("Collected : ").nth(1));
-    collected.unwrap_or_else(|| panic!("no count: {said}")).trim().parse().unwrap()
+    collected
+        .unwrap_or_else(|| panic!("no count: {said}"))
+        .trim()
+        .parse()
+        .unwrap()
 }
 
 #[test]

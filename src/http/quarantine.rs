@@ -29,7 +29,7 @@ use crate::{
 /// Requests that wait to be written, at most.
 const QUEUE: usize = 512;
 /// Their bytes, at most.
-const QUEUE_BYTES: usize = 16 << 20;
+const QUEUE_BYTES: usize = 4 << 20;
 /// Requests in one transaction.
 const BATCH: usize = 64;
 /// Nobody waits for these: a pause makes batches of a flood.

@@ -60,6 +60,7 @@ struct Settings {
     max_body: usize,
     body_timeout: Duration,
     policy: Policy,
+    except: &'static [&'static str],
 }
 
 impl Idempotent {
@@ -79,6 +80,7 @@ impl Idempotent {
             max_body: 1 << 20,
             body_timeout: Duration::from_secs(10),
             policy: Policy::default(),
+            except: &[],
         }))
     }
 
@@ -133,6 +135,12 @@ impl Idempotent {
         })
     }
 
+    /// Paths whose handlers know what to do with a key themselves.
+    #[must_use]
+    pub fn except(self, paths: &'static [&'static str]) -> Self {
+        self.with(|s| s.except = paths)
+    }
+
     /// Which answers are kept.
     #[must_use]
     pub fn policy(self, policy: Policy) -> Self {
@@ -179,7 +187,8 @@ where
     fn call(&self, mut request: ServiceRequest) -> Self::Future {
         let settings = Arc::clone(&self.settings);
         let method = request.method().as_str();
-        let is_protected = settings.methods.iter().any(|known| known == method);
+        let is_protected =
+            settings.methods.iter().any(|known| known == method) && !settings.except.contains(&request.path());
         let has_key = request.headers().contains_key("idempotency-key");
         if !is_protected || !(has_key || settings.required) {
             if settings.transactional {
