@@ -6,11 +6,8 @@ use std::{collections::BTreeMap, fs, path::Path};
 const LEVELS: &[&[&str]] = &[
     &["domain", "json", "units", "seal"],
     &["adapters", "client", "store"],
-    &["ingest"],
-    &["handlers", "backfill"],
-    &["adapters", "store"],
     &["ingest", "idempotency"],
-    &["handlers"],
+    &["handlers", "backfill"],
     &["config", "worker", "http", "schedule"],
     &["telemetry"],
     &["app"],

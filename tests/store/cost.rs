@@ -115,8 +115,11 @@ fn add_own(node: &serde_json::Value, sum: &mut [f64; 2]) {
         .filter(inside)
         .map(taken)
         .fold([0.0; 2], |a, b| [a[0] + b[0], a[1] + b[1]]);
-    for (sum, (all, below)) in sum.iter_mut().zip(taken(node).into_iter().zip(below)) {
-        *sum += f64::max(all - below, 0.0);
+    // Whoever reads a CTE first runs it, and would count it a second time.
+    if node["Node Type"] != "CTE Scan" {
+        for (sum, (all, below)) in sum.iter_mut().zip(taken(node).into_iter().zip(below)) {
+            *sum += f64::max(all - below, 0.0);
+        }
     }
     for child in children {
         add_own(child, sum);
