@@ -103,8 +103,9 @@ pub(super) fn listeners(public: SocketAddr, admin: SocketAddr) -> Result<(), Str
     if public.port() == 0 || public.port() != admin.port() || !same {
         return Ok(());
     }
+    let free = SocketAddr::new(admin.ip(), public.port().checked_add(1).unwrap_or(8081));
     Err(format!(
-        "{admin} is taken by [server] listen ({public}); expected another port, such as 127.0.0.1:8081"
+        "{admin} is taken by [server] listen ({public}); expected another port, such as {free}"
     ))
 }
 

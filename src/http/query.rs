@@ -169,6 +169,11 @@ pub(super) fn event_path(path: &str) -> Result<(String, String), Problem> {
             .decode_utf8()
             .map(std::borrow::Cow::into_owned)
             .map_err(|_| Problem::bad_request("the path is not UTF-8"))
+            .and_then(|text| match text.contains('\0') {
+                // No name and no id holds one, and one of the databases would not even look.
+                true => Err(Problem::not_found("there is no such event")),
+                false => Ok(text),
+            })
     };
     Ok((next()?, next()?))
 }

@@ -12,10 +12,12 @@ use clap::Args;
 use futures_util::future::BoxFuture;
 use secrecy::ExposeSecret as _;
 use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
 
 use super::{
     context::Context,
     output::{grouped, table},
+    serve::stop_on_signal,
 };
 use crate::{
     app::{self, Plan, Role, Running, Start},
@@ -88,7 +90,12 @@ impl Bench {
             level: "error".into(),
         })?;
         let mut scratch = Scratch::new(config.store.url.expose_secret(), &config.store.redacted()).await?;
-        let measured = Box::pin(self.measure(context, &scratch)).await;
+        let stop = CancellationToken::new();
+        stop_on_signal(stop.clone())?;
+        let measured = tokio::select! {
+            measured = Box::pin(self.measure(context, &scratch)) => measured,
+            () = stop.cancelled() => Err(anyhow::anyhow!("stopped")),
+        };
         let removed = scratch.remove().await;
         measured?;
         removed?;

@@ -72,7 +72,10 @@ impl Scratch {
     /// Where it is, for people.
     pub(super) fn place(&self) -> String {
         match self {
-            Self::Sqlite { folder } => folder.parent().unwrap_or(folder).display().to_string(),
+            Self::Sqlite { folder } => match folder.parent() {
+                Some(parent) if !parent.as_os_str().is_empty() => parent.display().to_string(),
+                _ => "this folder".to_owned(),
+            },
             Self::Postgres { shown, .. } => shown.clone(),
         }
     }
