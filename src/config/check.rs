@@ -237,6 +237,30 @@ impl Pass<'_> {
         }
     }
 
+    /// Warns of passwords in the file, where a reference would do.
+    fn handler_secrets(&mut self, path: &str, handler: &HandlerSpec) {
+        let literal = |text: &&String| Reference::from(text.as_str()).is_literal();
+        if handler
+            .url
+            .as_ref()
+            .filter(literal)
+            .is_some_and(|url| super::redact_url(url) != *url)
+        {
+            self.warn(
+                &format!("{path}.url"),
+                "the password stands in the file; use env:NAME or file:PATH",
+            );
+        }
+        for (name, _) in handler
+            .options
+            .iter()
+            .filter(|(name, value)| name.contains("password") && literal(value))
+        {
+            let message = format!("\"{name}\" stands in the file; use env:NAME or file:PATH");
+            self.warn(&format!("{path}.options"), message);
+        }
+    }
+
     fn handlers(&mut self, handlers: Vec<HandlerSpec>, providers: &[ProviderConfig]) -> Vec<HandlerSpec> {
         let mut seen = BTreeMap::new();
         for (index, handler) in handlers.iter().enumerate() {
@@ -247,6 +271,7 @@ impl Pass<'_> {
             }
             self.within(&format!("{path}.concurrency"), limits::concurrency(handler.concurrency));
             self.within(&format!("{path}.retry.base"), limits::retry(&handler.retry));
+            self.handler_secrets(&path, handler);
             if let Some(message) = limits::program(&handler.command, self.folder, self.environment) {
                 self.warn(&format!("{path}.command[0]"), message);
             }

@@ -10,8 +10,8 @@ use std::{
 use secrecy::SecretString;
 
 use super::{
-    Action, FormFields, HandlerSpec, Kind, LogHandler, Normalizers, Route, exec::Exec, http::Http, params::Params,
-    router::Router, sql,
+    Action, FormFields, HandlerSpec, Kind, LogHandler, Normalizers, Route, brokers, exec::Exec, http::Http,
+    params::Params, router::Router, sql,
 };
 use crate::domain::RetryPolicy;
 
@@ -80,6 +80,9 @@ fn action(spec: &HandlerSpec, context: &Context<'_>) -> Result<Action, String> {
     let resolve = |key: &str, reference: &str| (context.resolve)(reference).map_err(|e| format!("`{key}`: {e}"));
     Ok(match spec.kind {
         Kind::Log => Action::Outside(Arc::new(LogHandler::stdout())),
+        Kind::Nats | Kind::Amqp | Kind::Kafka | Kind::Sqs | Kind::Redis => {
+            Action::Outside(brokers::build(spec, &resolve)?)
+        }
         Kind::Http => {
             let url = spec
                 .url
@@ -135,21 +138,44 @@ fn check(spec: &HandlerSpec) -> Result<(), String> {
     if spec.retry.attempts == 0 {
         return Err("`retry.attempts` must be at least 1, the first included".into());
     }
-    let set = [
-        ("url", Kind::Http, spec.url.is_some()),
-        ("secret", Kind::Http, spec.secret.is_some()),
-        ("statement", Kind::Sql, spec.statement.is_some()),
-        ("params", Kind::Sql, !spec.params.is_empty()),
-        ("database", Kind::Sql, spec.database.is_some()),
-        ("command", Kind::Exec, !spec.command.is_empty()),
+    let set: [(&str, &[Kind], bool); 19] = [
+        (
+            "url",
+            &[Kind::Http, Kind::Nats, Kind::Amqp, Kind::Redis],
+            spec.url.is_some(),
+        ),
+        ("secret", &[Kind::Http], spec.secret.is_some()),
+        ("statement", &[Kind::Sql], spec.statement.is_some()),
+        ("params", &[Kind::Sql], !spec.params.is_empty()),
+        ("database", &[Kind::Sql], spec.database.is_some()),
+        ("command", &[Kind::Exec], !spec.command.is_empty()),
+        ("subject", &[Kind::Nats], spec.subject.is_some()),
+        ("credentials", &[Kind::Nats], spec.credentials.is_some()),
+        ("exchange", &[Kind::Amqp], spec.exchange.is_some()),
+        ("routing_key", &[Kind::Amqp], spec.routing_key.is_some()),
+        ("brokers", &[Kind::Kafka], !spec.brokers.is_empty()),
+        ("topic", &[Kind::Kafka], spec.topic.is_some()),
+        ("options", &[Kind::Kafka], !spec.options.is_empty()),
+        ("queue", &[Kind::Sqs], spec.queue.is_some()),
+        ("region", &[Kind::Sqs], spec.region.is_some()),
+        ("endpoint", &[Kind::Sqs], spec.endpoint.is_some()),
+        ("stream", &[Kind::Redis], spec.stream.is_some()),
+        ("max_length", &[Kind::Redis], spec.max_length.is_some()),
+        ("tls", &[Kind::Nats, Kind::Amqp, Kind::Redis], spec.tls.is_some()),
     ];
-    match set.into_iter().find(|(_, kind, set)| *set && *kind != spec.kind) {
+    match set
+        .into_iter()
+        .find(|(_, kinds, set)| *set && !kinds.contains(&spec.kind))
+    {
         None => Ok(()),
-        Some((key, kind, _)) => Err(format!(
-            "`{key}` belongs to kind = \"{}\", and this is kind = \"{}\"",
-            name(kind),
-            name(spec.kind)
-        )),
+        Some((key, kinds, _)) => {
+            let kinds: Vec<String> = kinds.iter().map(|kind| format!("kind = \"{}\"", name(*kind))).collect();
+            let kinds = kinds.join(" or ");
+            Err(format!(
+                "`{key}` belongs to {kinds}, and this is kind = \"{}\"",
+                name(spec.kind)
+            ))
+        }
     }
 }
 
@@ -159,6 +185,11 @@ fn name(kind: Kind) -> &'static str {
         Kind::Sql => "sql",
         Kind::Exec => "exec",
         Kind::Log => "log",
+        Kind::Nats => "nats",
+        Kind::Amqp => "amqp",
+        Kind::Kafka => "kafka",
+        Kind::Sqs => "sqs",
+        Kind::Redis => "redis",
     }
 }
 

@@ -2,6 +2,7 @@
 //! settles it. A sql handler in the store's own database is the exception: it gives a statement, which the store runs in
 //! the settle's transaction.
 
+mod brokers;
 mod build;
 mod exec;
 mod http;
@@ -26,7 +27,7 @@ pub use log::LogHandler;
 pub use normalized::Normalizers;
 pub use params::FormFields;
 pub use router::Router;
-pub use spec::{HandlerSpec, Kind, RetrySpec};
+pub use spec::{HandlerSpec, Kind, RetrySpec, TlsSpec};
 
 /// A business effect outside the store.
 pub trait Handler: Send + Sync {

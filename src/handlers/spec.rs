@@ -1,6 +1,6 @@
 //! `[[handler]]` as the configuration file says it.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use serde::Deserialize;
 
@@ -22,7 +22,7 @@ pub struct HandlerSpec {
     #[serde(default = "default_timeout", with = "crate::units::duration")]
     pub timeout: Duration,
 
-    /// `http`: where to send.
+    /// `http`: where to send. `nats`, `amqp`, `redis`: the broker, by reference where it holds a password.
     pub url: Option<String>,
     /// `http`: the `whsec_` secret that signs what we send, by reference.
     pub secret: Option<String>,
@@ -36,6 +36,45 @@ pub struct HandlerSpec {
     /// `exec`: program and arguments; no shell.
     #[serde(default)]
     pub command: Vec<String>,
+    /// `nats`: `{provider}`, `{type}` and `{handler}` are filled in, as in `routing_key` and `stream`.
+    pub subject: Option<String>,
+    /// `nats`: the text of a `.creds` file, by reference.
+    pub credentials: Option<String>,
+    /// `amqp`: the default exchange when absent.
+    pub exchange: Option<String>,
+    /// `amqp`: with the default exchange the name of a queue.
+    pub routing_key: Option<String>,
+    /// `kafka`: `host:port` of some brokers.
+    #[serde(default)]
+    pub brokers: Vec<String>,
+    /// `kafka`
+    pub topic: Option<String>,
+    /// `kafka`: further settings of librdkafka, values by reference.
+    #[serde(default)]
+    pub options: BTreeMap<String, String>,
+    /// `sqs`: the URL of the queue.
+    pub queue: Option<String>,
+    /// `sqs`: read from `queue`, or from where AWS clients look, when absent.
+    pub region: Option<String>,
+    /// `sqs`: another address than AWS's own.
+    pub endpoint: Option<String>,
+    /// `redis`: the key of the stream.
+    pub stream: Option<String>,
+    /// `redis`: entries that the stream keeps, about; older ones are lost, read or not. All when absent.
+    pub max_length: Option<u64>,
+    /// `nats`, `amqp`, `redis`: whom to trust and who we are.
+    pub tls: Option<TlsSpec>,
+}
+
+/// `tls = { ca = "file:ca.pem", certificate = "file:cerca.pem", key = "file:cerca.key" }`, PEM texts by reference.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TlsSpec {
+    /// The only authorities that are trusted. Default: the system's.
+    pub ca: Option<String>,
+    /// Our own certificate and what leads to its authority.
+    pub certificate: Option<String>,
+    pub key: Option<String>,
 }
 
 /// The kinds of handler.
@@ -46,6 +85,11 @@ pub enum Kind {
     Sql,
     Exec,
     Log,
+    Nats,
+    Amqp,
+    Kafka,
+    Sqs,
+    Redis,
 }
 
 /// `retry = { attempts = 15, base = "2s", cap = "1h" }`

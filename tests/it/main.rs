@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "this whole binary is tests")]
 #![allow(unreachable_pub, reason = "the support modules are written as a library would be")]
 
+mod brokers;
 mod bytes;
 mod durable;
 mod lease;

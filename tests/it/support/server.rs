@@ -23,6 +23,7 @@ pub struct Setup {
     providers: bool,
     role: Option<&'static str>,
     adapters: bool,
+    environment: Vec<(&'static str, &'static str)>,
 }
 
 impl Setup {
@@ -37,12 +38,19 @@ impl Setup {
             providers: true,
             role: None,
             adapters: false,
+            environment: Vec::new(),
         }
     }
 
     /// Leaves out the usual providers.
     pub fn without_providers(mut self) -> Self {
         self.providers = false;
+        self
+    }
+
+    /// A variable of the server's environment.
+    pub fn environment(mut self, name: &'static str, value: &'static str) -> Self {
+        self.environment.push((name, value));
         self
     }
 
@@ -125,6 +133,7 @@ impl Setup {
             command.arg("--providers").arg(self.store.folder().join("adapters"));
         }
         let child = command
+            .envs(self.environment.iter().copied())
             .current_dir(self.store.folder())
             .stdin(Stdio::null())
             .stdout(File::create(&log).unwrap())
