@@ -232,6 +232,27 @@ fn types_are_said_in_words() {
 }
 
 #[test]
+fn passwords_of_brokers_in_the_file_are_warned_of() {
+    let warnings = |lines: &str| {
+        let text = format!("[[handler]]\nname = \"h\"\nevents = [\"*\"]\n{lines}\n");
+        let config = parse(&text).unwrap();
+        config.warnings.iter().map(ToString::to_string).collect::<String>()
+    };
+    let shown = warnings("kind = \"nats\"\nurl = \"nats://u:hunter2@a\"");
+    assert!(
+        shown.contains("the password stands in the file") && !shown.contains("hunter2"),
+        "{shown}"
+    );
+    let shown = warnings("kind = \"kafka\"\noptions = { \"sasl.password\" = \"hunter2\" }");
+    assert!(
+        shown.contains("\"sasl.password\" stands in the file") && !shown.contains("hunter2"),
+        "{shown}"
+    );
+    assert_eq!(warnings("kind = \"nats\"\nurl = \"env:NATS_URL\""), "");
+    assert_eq!(warnings("kind = \"nats\"\nurl = \"nats://a\""), "");
+}
+
+#[test]
 fn programs_that_cannot_be_started_are_warned_of() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("plain.sh"), "").unwrap();
