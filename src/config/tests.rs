@@ -49,7 +49,7 @@ fn example_says_the_defaults() {
     )
     .map_err(|error| error.to_string())
     .unwrap();
-    assert_eq!((config.providers.len(), config.handlers.len()), (1, 1));
+    assert_eq!((config.providers.len(), config.handlers.len()), (1, 2));
 }
 
 #[test]
