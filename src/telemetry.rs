@@ -20,9 +20,11 @@ pub enum TelemetryError {
     Metrics(#[from] metrics_exporter_prometheus::BuildError),
 }
 
-/// Libraries that tell at `info` what only their authors need, and one that calls every piece of garbage that a stranger
-/// sends an error. A directive of the operator's own for the same target comes later and counts.
-const QUIET: &str = "actix_server=warn,actix_http=off,tokio_cron_scheduler=warn,sqlx=warn";
+/// Libraries that tell at `info` what only their authors need, one that calls every piece of garbage that a stranger sends
+/// an error, and clients of brokers: what they say is in the history of the delivery, and one of them says bodies. A
+/// directive of the operator's own for the same target comes later and counts.
+const QUIET: &str = "actix_server=warn,actix_http=off,tokio_cron_scheduler=warn,sqlx=warn,\
+    async_nats=warn,aws_config=warn,lapin=off,librdkafka=off";
 
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 

@@ -260,6 +260,9 @@ impl Pass<'_> {
             if let Some(message) = limits::writes_to_its_own_source(handler) {
                 self.warn(&format!("{path}.statement"), message);
             }
+            for (key, message) in limits::passwords(handler) {
+                self.warn(&format!("{path}.{key}"), message);
+            }
             if let Some(message) = limits::program(&handler.command, self.folder, self.environment) {
                 self.warn(&format!("{path}.command[0]"), message);
             }

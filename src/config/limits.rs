@@ -10,10 +10,10 @@ use std::{
 
 use sqlx::{postgres::PgConnectOptions, sqlite::SqliteConnectOptions};
 
-use super::Environment;
+use super::{Environment, secret::Reference};
 use crate::{
     domain::OUTBOX,
-    handlers::{HandlerSpec, RetrySpec},
+    handlers::{HandlerSpec, Kind, RetrySpec},
     units::format_duration,
 };
 
@@ -83,6 +83,25 @@ pub(super) fn writes_to_its_own_source(handler: &HandlerSpec) -> Option<String> 
     (writes && handler.database.is_none()).then(|| {
         format!("writes to the outbox, and `{own}` also matches the events of the outbox: name the senders instead")
     })
+}
+
+/// Passwords of brokers in the file, where a reference would do: the keys, and what to say.
+pub(super) fn passwords(handler: &HandlerSpec) -> Vec<(&'static str, String)> {
+    let literal = |text: &str| Reference::from(text).is_literal();
+    let url = handler.url.as_deref().filter(|url| literal(url));
+    let mut found = Vec::new();
+    // The URL of http is no reference.
+    if handler.kind != Kind::Http && url.is_some_and(|url| super::redact_url(url) != url) {
+        let message = "the password stands in the file; use env:NAME or file:PATH";
+        found.push(("url", message.to_owned()));
+    }
+    for (name, value) in &handler.options {
+        if name.contains("password") && literal(value) {
+            let message = format!("\"{name}\" stands in the file; use env:NAME or file:PATH");
+            found.push(("options", message));
+        }
+    }
+    found
 }
 
 pub(super) fn retry(retry: &RetrySpec) -> Result<(), String> {

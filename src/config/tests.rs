@@ -49,7 +49,7 @@ fn example_says_the_defaults() {
     )
     .map_err(|error| error.to_string())
     .unwrap();
-    assert_eq!((config.providers.len(), config.handlers.len()), (1, 1));
+    assert_eq!((config.providers.len(), config.handlers.len()), (1, 2));
 }
 
 #[test]
@@ -229,6 +229,27 @@ fn types_are_said_in_words() {
         error("[[handler]]\nname = \"h\"\nkind = \"log\"\nevents = \"*\"\n"),
         "cerca.toml:4:10: handler[0].events: expected a list, found the text \"*\""
     );
+}
+
+#[test]
+fn passwords_of_brokers_in_the_file_are_warned_of() {
+    let warnings = |lines: &str| {
+        let text = format!("[[handler]]\nname = \"h\"\nevents = [\"*\"]\n{lines}\n");
+        let config = parse(&text).unwrap();
+        config.warnings.iter().map(ToString::to_string).collect::<String>()
+    };
+    let shown = warnings("kind = \"nats\"\nurl = \"nats://u:hunter2@a\"");
+    assert!(
+        shown.contains("the password stands in the file") && !shown.contains("hunter2"),
+        "{shown}"
+    );
+    let shown = warnings("kind = \"kafka\"\noptions = { \"sasl.password\" = \"hunter2\" }");
+    assert!(
+        shown.contains("\"sasl.password\" stands in the file") && !shown.contains("hunter2"),
+        "{shown}"
+    );
+    assert_eq!(warnings("kind = \"nats\"\nurl = \"env:NATS_URL\""), "");
+    assert_eq!(warnings("kind = \"nats\"\nurl = \"nats://a\""), "");
 }
 
 #[test]

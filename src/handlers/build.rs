@@ -12,6 +12,7 @@ use secrecy::SecretString;
 use super::{
     Action, FormFields, HandlerSpec, Kind, LogHandler, Normalizers, OnUnknown, OnUnknownSpec, Route, Shape,
     breaker::Breakers,
+    brokers,
     exec::Exec,
     http::{Http, Target},
     params::Params,
@@ -26,7 +27,7 @@ pub struct Context<'a> {
     pub base: &'a Path,
     /// Variables that commands inherit. Only `PATH`, `HOME` and `LANG` are taken from it.
     pub environment: &'a [(OsString, OsString)],
-    /// Turns a reference (`env:NAME`, `file:PATH`) into the value; used for `secret` and `database`. The error says what
+    /// Turns a reference (`env:NAME`, `file:PATH`) into the value; used for secrets and for what may hold one. The error says what
     /// is wrong without the value.
     pub resolve: &'a dyn Fn(&str) -> Result<SecretString, String>,
     /// Where the JSON of form-encoded bodies is.
@@ -150,6 +151,11 @@ fn action(
             "`kind`: this program has no native handler of that name; it is one that a Rust program with Cerca as a \
              library registers",
         )?),
+        Kind::Nats | Kind::Amqp | Kind::Kafka | Kind::Sqs | Kind::Redis => {
+            Action::Outside(brokers::build(spec, &|key, reference| {
+                resolve(context, key, reference)
+            })?)
+        }
         Kind::Exec => {
             if spec.command.first().is_none_or(String::is_empty) {
                 return Err("`command` is required: a list of the program and its arguments".into());
@@ -207,25 +213,51 @@ fn check(spec: &HandlerSpec) -> Result<(), String> {
     if spec.breaker.is_some_and(|breaker| breaker.pause.is_zero()) {
         return Err("`breaker.pause` must be longer than zero, such as 10s".into());
     }
-    let set = [
-        ("url", Kind::Http, spec.url.is_some()),
-        ("secret", Kind::Http, spec.secret.is_some()),
-        ("allow_private", Kind::Http, spec.allow_private.is_some()),
-        ("ca_file", Kind::Http, spec.ca_file.is_some()),
-        ("probe", Kind::Http, spec.probe.is_some()),
-        ("breaker", Kind::Http, spec.breaker.is_some()),
-        ("statement", Kind::Sql, spec.statement.is_some()),
-        ("params", Kind::Sql, !spec.params.is_empty()),
-        ("database", Kind::Sql, spec.database.is_some()),
-        ("command", Kind::Exec, !spec.command.is_empty()),
+    let set: [(&str, &[Kind], bool); 23] = [
+        (
+            "url",
+            &[Kind::Http, Kind::Nats, Kind::Amqp, Kind::Redis],
+            spec.url.is_some(),
+        ),
+        ("secret", &[Kind::Http], spec.secret.is_some()),
+        ("allow_private", &[Kind::Http], spec.allow_private.is_some()),
+        ("ca_file", &[Kind::Http], spec.ca_file.is_some()),
+        ("probe", &[Kind::Http], spec.probe.is_some()),
+        ("breaker", &[Kind::Http], spec.breaker.is_some()),
+        ("statement", &[Kind::Sql], spec.statement.is_some()),
+        ("params", &[Kind::Sql], !spec.params.is_empty()),
+        ("database", &[Kind::Sql], spec.database.is_some()),
+        ("command", &[Kind::Exec], !spec.command.is_empty()),
+        ("subject", &[Kind::Nats], spec.subject.is_some()),
+        ("credentials", &[Kind::Nats], spec.credentials.is_some()),
+        ("exchange", &[Kind::Amqp], spec.exchange.is_some()),
+        ("routing_key", &[Kind::Amqp], spec.routing_key.is_some()),
+        ("brokers", &[Kind::Kafka], !spec.brokers.is_empty()),
+        ("topic", &[Kind::Kafka], spec.topic.is_some()),
+        ("options", &[Kind::Kafka], !spec.options.is_empty()),
+        ("queue", &[Kind::Sqs], spec.queue.is_some()),
+        ("region", &[Kind::Sqs], spec.region.is_some()),
+        ("endpoint", &[Kind::Sqs], spec.endpoint.is_some()),
+        ("stream", &[Kind::Redis], spec.stream.is_some()),
+        ("max_length", &[Kind::Redis], spec.max_length.is_some()),
+        ("tls", &[Kind::Nats, Kind::Amqp, Kind::Redis], spec.tls.is_some()),
     ];
-    match set.into_iter().find(|(_, kind, set)| *set && *kind != spec.kind) {
+    match set
+        .into_iter()
+        .find(|(_, kinds, set)| *set && !kinds.contains(&spec.kind))
+    {
         None => Ok(()),
-        Some((key, kind, _)) => Err(format!(
-            "`{key}` belongs to kind = \"{}\", and this is kind = \"{}\"",
-            kind.as_str(),
-            spec.kind.as_str()
-        )),
+        Some((key, kinds, _)) => {
+            let kinds: Vec<String> = kinds
+                .iter()
+                .map(|kind| format!("kind = \"{}\"", kind.as_str()))
+                .collect();
+            let kinds = kinds.join(" or ");
+            Err(format!(
+                "`{key}` belongs to {kinds}, and this is kind = \"{}\"",
+                spec.kind.as_str()
+            ))
+        }
     }
 }
 

@@ -297,12 +297,17 @@ impl Key {
     }
 }
 
+/// Whether a header of the sender's may be sent on by a handler of any kind.
+pub(super) fn may_travel(name: &str) -> bool {
+    !NEVER.iter().any(|never| name.eq_ignore_ascii_case(never))
+}
+
 /// The headers of the event that may travel on.
 fn stored(event: &StoredEvent) -> HeaderMap {
     let stored: std::collections::BTreeMap<String, String> = serde_json::from_str(&event.headers).unwrap_or_default();
     stored
         .into_iter()
-        .filter(|(name, _)| !NEVER.iter().any(|never| name.eq_ignore_ascii_case(never)))
+        .filter(|(name, _)| may_travel(name))
         .filter_map(|(name, value)| Some((name.parse::<HeaderName>().ok()?, value.parse::<HeaderValue>().ok()?)))
         .collect()
 }

@@ -3,6 +3,7 @@
 //! settle's transaction.
 
 mod breaker;
+mod brokers;
 mod build;
 mod call;
 mod envelope;
@@ -41,7 +42,7 @@ pub use params::FormFields;
 pub use pull::{PullToken, Said, judge};
 pub use router::Router;
 pub use shape::{Format, Shape, Shaped};
-pub use spec::{AllowPrivate, BreakerSpec, HandlerSpec, Kind, OnUnknown, OnUnknownSpec, Ordering, RetrySpec};
+pub use spec::{AllowPrivate, BreakerSpec, HandlerSpec, Kind, OnUnknown, OnUnknownSpec, Ordering, RetrySpec, TlsSpec};
 
 /// A business effect outside the store.
 pub trait Handler: Send + Sync {

@@ -1,6 +1,6 @@
 //! `[[handler]]` as the configuration file says it.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use serde::Deserialize;
 
@@ -41,7 +41,7 @@ pub struct HandlerSpec {
     /// What follows an attempt that was sent and not answered. Default `retry`; `probe` where there is one.
     pub on_unknown: Option<OnUnknownSpec>,
 
-    /// `http`: where to send.
+    /// `http`: where to send. `nats`, `amqp`, `redis`: the broker, by reference where it holds a password.
     pub url: Option<String>,
     /// `http`: the `whsec_` secret that signs what we send, by reference.
     pub secret: Option<String>,
@@ -64,6 +64,34 @@ pub struct HandlerSpec {
     /// `exec`: program and arguments; no shell.
     #[serde(default)]
     pub command: Vec<String>,
+    /// `nats`: `{provider}`, `{type}` and `{handler}` are filled in, as in `routing_key` and `stream`.
+    pub subject: Option<String>,
+    /// `nats`: the text of a `.creds` file, by reference.
+    pub credentials: Option<String>,
+    /// `amqp`: the default exchange when absent.
+    pub exchange: Option<String>,
+    /// `amqp`: with the default exchange the name of a queue.
+    pub routing_key: Option<String>,
+    /// `kafka`: `host:port` of some brokers.
+    #[serde(default)]
+    pub brokers: Vec<String>,
+    /// `kafka`
+    pub topic: Option<String>,
+    /// `kafka`: further settings of librdkafka, values by reference.
+    #[serde(default)]
+    pub options: BTreeMap<String, String>,
+    /// `sqs`: the URL of the queue.
+    pub queue: Option<String>,
+    /// `sqs`: read from `queue`, or from where AWS clients look, when absent.
+    pub region: Option<String>,
+    /// `sqs`: another address than AWS's own.
+    pub endpoint: Option<String>,
+    /// `redis`: the key of the stream.
+    pub stream: Option<String>,
+    /// `redis`: entries that the stream keeps, about; older ones are lost, read or not. All when absent.
+    pub max_length: Option<u64>,
+    /// `nats`, `amqp`, `redis`: whom to trust and who we are.
+    pub tls: Option<TlsSpec>,
 
     /// `native`: the code, which the program gives.
     #[serde(skip)]
@@ -90,6 +118,19 @@ impl HandlerSpec {
             params: Vec::new(),
             database: None,
             command: Vec::new(),
+            subject: None,
+            credentials: None,
+            exchange: None,
+            routing_key: None,
+            brokers: Vec::new(),
+            topic: None,
+            options: BTreeMap::new(),
+            queue: None,
+            region: None,
+            endpoint: None,
+            stream: None,
+            max_length: None,
+            tls: None,
             when: None,
             transform: None,
             format: None,
@@ -114,6 +155,17 @@ impl HandlerSpec {
     }
 }
 
+/// `tls = { ca = "file:ca.pem", certificate = "file:cerca.pem", key = "file:cerca.key" }`, PEM texts by reference.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TlsSpec {
+    /// The only authorities that are trusted. Default: the system's.
+    pub ca: Option<String>,
+    /// Our own certificate and what leads to its authority.
+    pub certificate: Option<String>,
+    pub key: Option<String>,
+}
+
 /// Which deliveries of a handler wait for each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -134,6 +186,11 @@ pub enum Kind {
     Native,
     Pull,
     Log,
+    Nats,
+    Amqp,
+    Kafka,
+    Sqs,
+    Redis,
 }
 
 impl Kind {
@@ -147,6 +204,11 @@ impl Kind {
             Self::Native => "native",
             Self::Pull => "pull",
             Self::Log => "log",
+            Self::Nats => "nats",
+            Self::Amqp => "amqp",
+            Self::Kafka => "kafka",
+            Self::Sqs => "sqs",
+            Self::Redis => "redis",
         }
     }
 }

@@ -8,6 +8,7 @@
 
 mod away;
 mod backfill;
+mod brokers;
 mod bytes;
 mod doubt;
 mod durable;

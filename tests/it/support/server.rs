@@ -26,6 +26,7 @@ pub struct Setup {
     /// Another program than the binary, with variables of its own.
     program: Option<(PathBuf, Vec<(&'static str, String)>)>,
     stripe: String,
+    environment: Vec<(&'static str, &'static str)>,
 }
 
 impl Setup {
@@ -42,6 +43,7 @@ impl Setup {
             adapters: false,
             program: None,
             stripe: String::new(),
+            environment: Vec::new(),
         }
     }
 
@@ -60,6 +62,12 @@ impl Setup {
     /// Further lines of the provider `stripe`.
     pub fn stripe_lines(mut self, lines: &str) -> Self {
         self.stripe = lines.to_owned();
+        self
+    }
+
+    /// A variable of the server's environment.
+    pub fn environment(mut self, name: &'static str, value: &'static str) -> Self {
+        self.environment.push((name, value));
         self
     }
 
@@ -149,6 +157,7 @@ impl Setup {
             command.arg("--providers").arg(self.store.folder().join("adapters"));
         }
         let child = command
+            .envs(self.environment.iter().copied())
             .current_dir(self.store.folder())
             .stdin(Stdio::null())
             .stdout(File::create(&log).unwrap())
