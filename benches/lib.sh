@@ -116,9 +116,11 @@ prepare() {
     [[ -x $HOOKLOAD ]] || fail "HOOKLOAD is not a program: $HOOKLOAD"
     local tool
     for tool in jq curl; do command -v "$tool" >/dev/null || fail "$tool is needed"; done
-    say "building"
-    cargo build --release --quiet
-    cargo build --release --quiet --manifest-path benches/compare/Cargo.toml --target-dir target/compare
+    if [[ ${BUILT:-} != yes ]]; then
+        say "building (BUILT=yes takes what is in target/release)"
+        cargo build --release --quiet
+        cargo build --release --quiet --manifest-path benches/compare/Cargo.toml --target-dir target/compare
+    fi
     work=$(mktemp -d "${MEASURE_DIR:-${TMPDIR:-/tmp}}/cerca-measure.XXXXXX")
     trap stop EXIT
     trap 'exit 130' INT
