@@ -13,6 +13,9 @@ struct Redis {
     address: SocketAddr,
 }
 
+/// The id of an entry, and its fields.
+type Entry = (String, Vec<(String, Vec<u8>)>);
+
 impl Redis {
     async fn start(store: &TestStore) -> Option<Self> {
         let binary = program::find(&["redis-server"])?;
@@ -57,7 +60,7 @@ impl Redis {
     }
 
     async fn all(&self, stream: &str) -> Vec<Received> {
-        let entries: Vec<(String, Vec<(String, Vec<u8>)>)> = self.run(&["XRANGE", stream, "-", "+"]).await;
+        let entries: Vec<Entry> = self.run(&["XRANGE", stream, "-", "+"]).await;
         let received = entries.into_iter().map(|(_, fields)| {
             let body = fields.iter().find(|(name, _)| name == "payload").unwrap().1.clone();
             let headers = fields
