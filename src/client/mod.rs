@@ -5,7 +5,7 @@
 //! the key in `Idempotency-Key`, until the server has said a final word: whatever is killed in between, the next
 //! run sends the same bytes under the same key, and a server that honours keys has one effect.
 //!
-//! [`send`] sends what waits, oldest first and one at a time. 2xx is done. 409 (the first try is still at work), 408,
+//! [`send()`] sends what waits, oldest first and one at a time. 2xx is done. 409 (the first try is still at work), 408,
 //! 425, 429, 5xx and no answer at all wait and are tried again: exponential backoff times a random 0.5 to 1.0, or what
 //! `Retry-After` says. Every other answer is final and kept as a failure.
 

@@ -1,6 +1,6 @@
 //! `Idempotency-Key` for any HTTP API: a client may send a write as often as it likes, and it happens once.
 //!
-//! The rules are pure: [`key`] (what a key is, which requests are the same), [`decision`] (what becomes of a request, which
+//! The rules are pure: `key` (what a key is, which requests are the same), `decision` (what becomes of a request, which
 //! answers are kept). [`Layer`] joins them to the store. It has two users: [`Idempotent`], a middleware for any actix
 //! app, and the gateway in front of any HTTP service ([`Gateway`], served by `http::gateway`).
 //!
