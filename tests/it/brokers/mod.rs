@@ -51,7 +51,8 @@ const BODIES: [(&str, &[u8]); 7] = [
 
 /// A server with one handler for everything, named `forward`, that tries for as long as it takes.
 fn setup(store: &TestStore, kind: &str) -> Setup {
-    Setup::new(store).with(&format!(
+    // A lease that a busy machine loses would make suspects, which run one after the other.
+    Setup::new(store).lease("60s").with(&format!(
         "[[handler]]\nname = \"forward\"\nevents = [\"*\"]\n{kind}\ntimeout = \"5s\"\n\
          retry = {{ attempts = 100000, base = \"100ms\", cap = \"500ms\" }}\n"
     ))
