@@ -239,7 +239,8 @@ async fn nothing_is_stored(store: &TestStore, server: &mut Server) {
     assert_eq!(store.number("select count(*) from webhook_events").await, 0);
     assert!(server.is_running());
     if let Some(kib) = resident_kib(server.pid()) {
-        assert!(kib < 150 * 1024, "{kib} KiB");
+        // An unoptimised program with the bodies in flight, the store's cache and what quarantine holds.
+        assert!(kib < 220 * 1024, "{kib} KiB");
     }
     server.stripe("evt_honest").await;
     assert_eq!(store.number("select count(*) from webhook_events").await, 1);

@@ -194,6 +194,7 @@ fn a_killed_broker_loses_nothing() {
         rabbit.declare("#").await;
         let server = setup(&store, &rabbit.handler("exchange = \"hooks\"")).start().await;
         send_numbered(&server, 0..20).await;
+        all_done(&server, 0..20).await;
         rabbit.program.kill();
         send_numbered(&server, 20..40).await;
         retried(&server, "39").await;
