@@ -196,14 +196,18 @@ impl Amqp {
     }
 }
 
-/// What the broker closes a channel for is the message's own fault; anything else is the connection's.
+/// A message that is too large for the broker stays so. An exchange that is missing, or closed to us, can be put right by
+/// an operator, and one that RabbitMQ forgot in a crash can be declared again.
 fn judge(error: &lapin::Error) -> Failure {
-    if let ErrorKind::ProtocolError(error) = error.kind()
-        && let AMQPErrorKind::Soft(
-            AMQPSoftError::NOTFOUND | AMQPSoftError::ACCESSREFUSED | AMQPSoftError::PRECONDITIONFAILED,
-        ) = error.kind()
+    if let ErrorKind::ProtocolError(refused) = error.kind()
+        && let AMQPErrorKind::Soft(kind) = refused.kind()
     {
-        return Failure::GiveUp(format!("the broker refused it: {}", error.get_message()));
+        let said = format!("the broker refused it: {}", refused.get_message());
+        match kind {
+            AMQPSoftError::PRECONDITIONFAILED => return Failure::GiveUp(said),
+            AMQPSoftError::NOTFOUND | AMQPSoftError::ACCESSREFUSED => return Failure::Retry(said),
+            _ => {}
+        }
     }
     Failure::Unknown(format!("sent, but not confirmed: {error}"))
 }

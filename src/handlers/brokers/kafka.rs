@@ -161,7 +161,7 @@ fn headers(claim: &Claim, message: &Message<'_>) -> OwnedHeaders {
         })
 }
 
-/// What Kafka will say again of the same message is final. Of anything else librdkafka does not say whether the message
+/// What is wrong with the message itself is final; a topic can be created or opened. Of anything else librdkafka does not say whether the message
 /// was on its way.
 fn judge(error: &KafkaError) -> Failure {
     use RDKafkaErrorCode as Code;
@@ -173,13 +173,15 @@ fn judge(error: &KafkaError) -> Failure {
             | Code::InvalidMessage
             | Code::InvalidRecord
             | Code::InvalidTopic
-            | Code::PolicyViolation
+            | Code::PolicyViolation,
+        ) => Failure::GiveUp(text),
+        Some(
+            Code::QueueFull
             | Code::TopicAuthorizationFailed
             | Code::UnknownPartition
             | Code::UnknownTopic
             | Code::UnknownTopicOrPartition,
-        ) => Failure::GiveUp(text),
-        Some(Code::QueueFull) => Failure::Retry(text),
+        ) => Failure::Retry(text),
         _ => Failure::Unknown(text),
     }
 }

@@ -1,5 +1,6 @@
 //! Handlers that publish to a broker: one file per kind. Each waits until the broker says that it has the message. A message
-//! that the broker would refuse again is dead at once; a connection that fails is tried again under the same key. A message
+//! that the broker will not take as it is is dead at once; a missing destination and a connection that fails are tried again
+//! under the same key. A message
 //! that was sent and not answered has an unknown outcome.
 
 mod amqp;

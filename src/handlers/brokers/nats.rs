@@ -180,13 +180,12 @@ impl Nats {
                 client.max_payload()
             )),
             RequestErrorKind::InvalidSubject => Failure::GiveUp(format!("no valid subject: {subject}")),
-            // A stream that elects its leader is silent too, and so is a server that begins: only JetStream's own word
-            // that there is none is final.
+            // A stream that elects its leader is silent too, and so is a server that begins: JetStream knows.
             RequestErrorKind::NoResponders => {
                 let context = jetstream::new(client.clone());
                 match context.stream_by_subject(subject).await {
                     Err(error) if error.kind() == GetStreamByNameErrorKind::NotFound => {
-                        Failure::GiveUp(format!("no stream takes the subject {subject}"))
+                        Failure::Retry(format!("no stream takes the subject {subject}"))
                     }
                     _ => Failure::Retry(format!("no stream answered on the subject {subject}")),
                 }

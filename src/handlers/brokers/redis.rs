@@ -109,11 +109,8 @@ impl Redis {
         let answer: Result<String, RedisError> = command.query_async(&mut connection).await;
         match answer {
             Ok(_) => Ok(()),
-            // Of the key itself; any other word is of the server, which may be another one after a new connection.
-            Err(error) if error.code() == Some("WRONGTYPE") => Err(Failure::GiveUp(format!(
-                "the key {stream} holds something that is no stream"
-            ))),
             Err(error) => {
+                // The server may be another one after a new connection.
                 self.forget(number).await;
                 // With a code it is what the server said; without one the server said nothing.
                 Err(match error.code() {

@@ -146,7 +146,7 @@ fn region_of(queue: &str) -> Option<String> {
     (!region.is_empty()).then_some(region)
 }
 
-/// What SQS will say again of the same message is final. Credentials are not the message's fault.
+/// What is wrong with the message itself is final; credentials and a queue that is not there are not its fault.
 fn judge(error: &SdkError<SendMessageError>) -> Failure {
     let Some(refusal) = error.as_service_error() else {
         let text = DisplayErrorContext(error);
@@ -158,12 +158,11 @@ fn judge(error: &SdkError<SendMessageError>) -> Failure {
     };
     let code = refusal.code().unwrap_or("no code");
     let text = format!("refused: {code}: {}", refusal.message().unwrap_or_default());
-    let is_final = refusal.is_queue_does_not_exist()
-        || refusal.is_invalid_message_contents()
+    let is_final = refusal.is_invalid_message_contents()
         || refusal.is_unsupported_operation()
         || matches!(
             code.rsplit('.').next(),
-            Some("NonExistentQueue" | "QueueDoesNotExist" | "InvalidParameterValue" | "MissingParameter")
+            Some("InvalidParameterValue" | "MissingParameter")
         );
     if is_final {
         Failure::GiveUp(text)

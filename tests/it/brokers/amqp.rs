@@ -180,7 +180,7 @@ fn messages_arrive_once_and_what_is_refused_is_told_apart() {
         let store = TestStore::create(crate::support::Engine::Sqlite).await.unwrap();
         let server = setup(&store, &rabbit.handler("exchange = \"unknown\"")).start().await;
         server.github("1", b"{}").await;
-        let said = dead_at_once(&server, "1").await;
+        let said = retried(&server, "1").await;
         assert!(said.contains("no exchange 'unknown'"), "{said}");
     });
 }
@@ -192,9 +192,11 @@ fn a_killed_broker_loses_nothing() {
             return;
         };
         rabbit.declare("#").await;
+        // RabbitMQ writes down a moment later what was declared; a queue that it forgot would never confirm.
+        rabbit.program.stop();
+        rabbit.program.restart().await;
         let server = setup(&store, &rabbit.handler("exchange = \"hooks\"")).start().await;
         send_numbered(&server, 0..20).await;
-        all_done(&server, 0..20).await;
         rabbit.program.kill();
         send_numbered(&server, 20..40).await;
         retried(&server, "39").await;

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use crate::support::TestStore;
+use crate::support::{Signal, TestStore};
 
 /// How long a server may take to start; RabbitMQ takes a minute on a busy machine.
 const START: Duration = Duration::from_secs(240);
@@ -43,6 +43,14 @@ impl Program {
     pub fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
             child.kill().unwrap();
+            child.wait().unwrap();
+        }
+    }
+
+    /// Asks it to end, and waits until it has.
+    pub fn stop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            Signal::Term.send(child.id());
             child.wait().unwrap();
         }
     }

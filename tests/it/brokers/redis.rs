@@ -3,8 +3,8 @@
 use std::{net::SocketAddr, process::Command};
 
 use super::{
-    Received, all_done, assert_bodies, assert_numbered, dead_at_once, on_sqlite, program, program::Program, retried,
-    send_bodies, send_numbered, setup,
+    Received, all_done, assert_bodies, assert_numbered, on_sqlite, program, program::Program, retried, send_bodies,
+    send_numbered, setup,
 };
 use crate::support::TestStore;
 
@@ -108,7 +108,7 @@ fn a_killed_server_loses_nothing() {
 }
 
 #[test]
-fn a_key_that_is_no_stream_is_final_and_a_wrong_password_is_not() {
+fn a_key_that_is_no_stream_and_a_wrong_password_are_tried_again() {
     on_sqlite(async |store: TestStore| {
         let Some(redis) = Redis::start(&store).await else {
             return;
@@ -124,11 +124,10 @@ fn a_key_that_is_no_stream_is_final_and_a_wrong_password_is_not() {
             .start()
             .await;
         server.github("1", b"{}").await;
-        let said = dead_at_once(&server, "1").await;
-        assert!(
-            said.contains("the key hooks holds something that is no stream"),
-            "{said}"
-        );
+        let said = retried(&server, "1").await;
+        assert!(said.contains("WRONGTYPE"), "{said}");
+        let _: () = redis.run(&["DEL", "hooks"]).await;
+        server.wait_for("github", "1", "done").await;
         server.stripe("evt_1").await;
         let event = server.wait_for("stripe", "evt_1", "failed").await;
         let said = event.to_string();

@@ -6,8 +6,8 @@ use base64::{Engine as _, prelude::BASE64_STANDARD};
 use serde_json::{Value, json};
 
 use super::{
-    Received, all_done, assert_bodies, assert_numbered, dead_at_once, on_sqlite, program, program::Program, retried,
-    send_bodies, send_numbered, setup,
+    Received, all_done, assert_bodies, assert_numbered, on_sqlite, program, program::Program, retried, send_bodies,
+    send_numbered, setup,
 };
 use crate::support::{Setup, TestStore, wait_until};
 
@@ -179,12 +179,12 @@ fn a_killed_server_loses_nothing() {
 }
 
 #[test]
-fn a_queue_that_is_not_there_is_final() {
+fn a_queue_that_is_not_there_is_looked_for_again() {
     on_sqlite(async |store: TestStore| {
         let Some(sqs) = Sqs::start(&store).await else { return };
         let server = sqs.setup(&store, "nowhere").start().await;
         server.github("1", b"{}").await;
-        let said = dead_at_once(&server, "1").await;
+        let said = retried(&server, "1").await;
         assert!(
             said.contains("refused: ") && said.contains("queue does not exist"),
             "{said}"

@@ -8,7 +8,7 @@ use tokio::{
     net::TcpStream,
 };
 
-use super::{Server, github, sign::Headers, stripe, wait_until};
+use super::{PATIENCE, PAUSE, Server, github, sign::Headers, stripe};
 
 /// An answer, read to its end.
 #[derive(Debug, Clone)]
@@ -103,13 +103,19 @@ impl Server {
 
     /// Waits until the event has this status, and gives it.
     pub async fn wait_for(&self, provider: &str, id: &str, status: &str) -> Value {
-        let mut last = Value::Null;
-        wait_until(&format!("{provider} {id} is {status}"), async || {
-            last = self.event(provider, id).await;
-            last["status"] == status
-        })
-        .await;
-        last
+        let deadline = tokio::time::Instant::now() + PATIENCE;
+        loop {
+            let event = self.event(provider, id).await;
+            if event["status"] == status {
+                return event;
+            }
+            let now = tokio::time::Instant::now();
+            assert!(
+                now < deadline,
+                "waited in vain: {provider} {id} is {status}; it is {event}"
+            );
+            tokio::time::sleep(PAUSE).await;
+        }
     }
 
     /// Every event of a provider, by walking the pages.

@@ -62,12 +62,17 @@ where
     });
 }
 
-/// Polls until the condition holds. Panics after half a minute, which no healthy machine needs.
+/// How long a test waits for what must come; no healthy machine needs so long.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Between two looks at what is waited for.
+const PAUSE: Duration = Duration::from_millis(25);
+
+/// Polls until the condition holds. Panics when that takes too long.
 pub async fn wait_until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
-    let deadline = tokio::time::Instant::now() + Duration::from_secs(30);
+    let deadline = tokio::time::Instant::now() + PATIENCE;
     while !condition().await {
         assert!(tokio::time::Instant::now() < deadline, "waited in vain: {what}");
-        tokio::time::sleep(Duration::from_millis(25)).await;
+        tokio::time::sleep(PAUSE).await;
     }
 }
 
