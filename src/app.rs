@@ -125,7 +125,8 @@ pub async fn start(
         tokio::spawn(keys::refresh(Arc::clone(&providers), stop.clone()));
         tokio::spawn(confirm::confirm(Arc::clone(&providers), stop.clone()));
     }
-    let remake = secrets::remakes(plan.registry, plan.waiting);
+    let adapters = Arc::new(plan.registry);
+    let remake = secrets::remakes(&adapters, plan.waiting);
     let secrets = http::Secrets::new(
         Arc::clone(&store),
         Arc::clone(&providers),
@@ -151,6 +152,7 @@ pub async fn start(
             rate: config.quarantine.rate,
         },
         handlers,
+        adapters,
         gateways: Arc::clone(&gateways),
         engine: Arc::clone(&engine),
         prometheus: prometheus.clone(),

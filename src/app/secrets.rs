@@ -8,10 +8,9 @@ use crate::{
 };
 
 /// For each provider that waits for its secret, how to make it.
-pub(super) fn remakes(registry: Registry, waiting: Vec<ProviderSpec>) -> Vec<(Arc<str>, Remake)> {
-    let registry = Arc::new(registry);
+pub(super) fn remakes(registry: &Arc<Registry>, waiting: Vec<ProviderSpec>) -> Vec<(Arc<str>, Remake)> {
     let remake = |spec: ProviderSpec| {
-        let registry = Arc::clone(&registry);
+        let registry = Arc::clone(registry);
         let name = Arc::from(spec.name.as_str());
         let make: Remake = Box::new(move |secret| {
             let spec = ProviderSpec {

@@ -13,7 +13,7 @@ use actix_web::{
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::store::{Reprocess, ReprocessScope, Reprocessed, StoreError, Who};
+use crate::store::{Discarded, Reprocess, ReprocessScope, Reprocessed, StoreError, Who};
 
 use super::{
     State,
@@ -24,18 +24,6 @@ use super::{
 };
 
 pub(super) type Answer = Result<HttpResponse, Problem>;
-
-/// `GET /`
-pub(super) async fn index() -> HttpResponse {
-    HttpResponse::Ok()
-        .insert_header((header::CONTENT_TYPE, "text/html; charset=utf-8"))
-        .insert_header((header::X_CONTENT_TYPE_OPTIONS, "nosniff"))
-        .body(concat!(
-            "<!doctype html><title>Cerca</title>",
-            "<p>Cerca is running. The API is at <a href=\"/api/v1/events\">/api/v1</a>, ",
-            "metrics are at <a href=\"/metrics\">/metrics</a>.</p>\n"
-        ))
-}
 
 /// `GET /events`
 pub(super) async fn events(request: HttpRequest, state: web::Data<State>) -> Answer {
@@ -75,9 +63,14 @@ pub(super) async fn event(request: HttpRequest, state: web::Data<State>) -> Answ
 pub(super) async fn payload(request: HttpRequest, state: web::Data<State>) -> Answer {
     query::none(request.query_string())?;
     let (provider, id) = query::event_path(request.path())?;
+    payload_of(&state, &provider, &id).await
+}
+
+/// The bytes of an event, to be kept and not shown.
+pub(super) async fn payload_of(state: &State, provider: &str, id: &str) -> Answer {
     let received = state
         .store
-        .payload(&provider, &id)
+        .payload(provider, id)
         .await
         .map_err(failed)?
         .ok_or_else(no_event)?;
@@ -100,26 +93,33 @@ pub(super) async fn payload(request: HttpRequest, state: web::Data<State>) -> An
 /// `POST /events/{provider}/{id}/reprocess`
 pub(super) async fn reprocess_one(request: HttpRequest, mut body: web::Payload, state: web::Data<State>) -> Answer {
     let asked: ReprocessOne = read_json(&request, &mut body).await?;
-    let (provider, provider_event_id) = query::event_path(request.path())?;
-    let scope = ReprocessScope::Event {
-        provider,
-        provider_event_id,
-    };
+    let event = query::event_path(request.path())?;
+    Ok(reprocessed(reprocess_event(&state, event, asked, API).await?, false))
+}
+
+/// Gives one event's deliveries a new life; `event` is its provider and its id.
+pub(super) async fn reprocess_event(
+    state: &State,
+    event: (String, String),
+    asked: ReprocessOne,
+    actor: &str,
+) -> Result<Reprocessed, Problem> {
+    let (provider, provider_event_id) = event;
     let what = Reprocess {
-        filter: scope,
-        handlers: known_handlers(&state, asked.handlers)?,
+        filter: ReprocessScope::Event {
+            provider,
+            provider_event_id,
+        },
+        handlers: known_handlers(state, asked.handlers)?,
         dry_run: false,
         forget_steps: asked.forget_steps,
     };
-    let done = state
-        .store
-        .reprocess(what, by_api(asked.reason))
-        .await
-        .map_err(failed)?;
+    let done = state.store.reprocess(what, by(actor, asked.reason)).await;
+    let done = done.map_err(failed)?;
     if done.events == 0 {
         return Err(no_event());
     }
-    Ok(reprocessed(done, false))
+    Ok(done)
 }
 
 /// `POST /events/reprocess`
@@ -177,14 +177,14 @@ fn reprocessed(done: Reprocessed, dry_run: bool) -> HttpResponse {
 pub(super) async fn discard(request: HttpRequest, mut body: web::Payload, state: web::Data<State>) -> Answer {
     let asked: DiscardOne = read_json(&request, &mut body).await?;
     let (provider, id) = query::event_path(request.path())?;
-    let who = by_api(asked.reason);
-    let done = state
-        .store
-        .discard(&provider, &id, who)
-        .await
-        .map_err(failed)?
-        .ok_or_else(no_event)?;
+    let done = discard_event(&state, &provider, &id, by(API, asked.reason)).await?;
     Ok(ok(&json!({"deliveries": done.deliveries})))
+}
+
+/// Gives up what is not done of one event.
+pub(super) async fn discard_event(state: &State, provider: &str, id: &str, who: Who) -> Result<Discarded, Problem> {
+    let done = state.store.discard(provider, id, who).await;
+    done.map_err(failed)?.ok_or_else(no_event)
 }
 
 /// `GET /stats`
@@ -231,7 +231,7 @@ pub(super) fn ok(value: &impl Serialize) -> HttpResponse {
     }
 }
 
-fn no_event() -> Problem {
+pub(super) fn no_event() -> Problem {
     Problem::not_found("there is no such event")
 }
 
@@ -240,9 +240,16 @@ pub(super) fn failed(error: StoreError) -> Problem {
     error.into()
 }
 
+/// Who does what is asked here, for the audit.
+pub(super) const API: &str = "api";
+
 pub(super) fn by_api(reason: Option<String>) -> Who {
+    by(API, reason)
+}
+
+pub(super) fn by(actor: &str, reason: Option<String>) -> Who {
     Who {
-        actor: "api".into(),
+        actor: actor.to_owned(),
         reason,
     }
 }
@@ -266,15 +273,20 @@ where
     query::none(request.query_string())?;
     let budget = Budget::new(max);
     let read = body::read(payload, None, max, JSON_TIMEOUT, &mut Share::none_of(&budget)).await;
-    let bytes = read.map_err(|error| match error {
+    let bytes = read.map_err(|error| unread(error, max))?;
+    query::json(&bytes)
+}
+
+/// Why a body of at most `max` bytes was not read.
+pub(super) fn unread(error: BodyError, max: usize) -> Problem {
+    match error {
         BodyError::TooLarge | BodyError::NoRoom => Problem::new(
             StatusCode::PAYLOAD_TOO_LARGE,
             format!("the body is larger than {}", crate::units::format_size(max)),
         ),
         BodyError::TooSlow => Problem::new(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time"),
         BodyError::Broken => Problem::bad_request("the body is not well formed"),
-    })?;
-    query::json(&bytes)
+    }
 }
 
 pub(super) const MAX_JSON: usize = 64 * 1024;

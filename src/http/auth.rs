@@ -18,7 +18,10 @@ use secrecy::{ExposeSecret as _, SecretString};
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
 
-use super::{State, error::Problem};
+use super::{
+    State, dashboard,
+    error::{Problem, hold},
+};
 
 /// The middleware around everything on the admin listener.
 pub(super) async fn guard(
@@ -28,13 +31,22 @@ pub(super) async fn guard(
 ) -> Result<ServiceResponse<BoxBody>, actix_web::Error> {
     let peer = request.peer_addr().map(|peer| peer.ip());
     match check(state.settings.admin_token.as_ref(), peer, request.headers()) {
-        Ok(()) => next.call(request).await,
+        Ok(()) => {
+            dashboard::here(&state, &request);
+            next.call(request).await
+        }
         Err(problem) => {
-            let payload = request.take_payload();
-            let mut unread = payload;
+            let refusal = match state.settings.admin_token {
+                Some(_) => dashboard::admit(&state, &request, problem),
+                None => Some(problem.respond()),
+            };
+            let Some(refusal) = refusal else {
+                return next.call(request).await;
+            };
+            let mut unread = request.take_payload();
             let payload =
                 <web::Payload as actix_web::FromRequest>::from_request(request.request(), &mut unread).await?;
-            Ok(request.into_response(problem.respond_unread(payload)))
+            Ok(request.into_response(hold(refusal, payload)))
         }
     }
 }
@@ -46,7 +58,6 @@ fn check(token: Option<&SecretString>, peer: Option<IpAddr>, headers: &HeaderMap
     }
 }
 
-/// Digests are compared, so that neither the place of the first difference nor the length shows in the time.
 fn bearer(token: &SecretString, headers: &HeaderMap) -> Result<(), Problem> {
     let given = headers
         .get(header::AUTHORIZATION)
@@ -55,12 +66,17 @@ fn bearer(token: &SecretString, headers: &HeaderMap) -> Result<(), Problem> {
         .filter(|(scheme, _)| scheme.eq_ignore_ascii_case(b"Bearer "))
         .map(|(_, given)| given.trim_ascii())
         .unwrap_or_default();
-    let expected = Sha256::digest(token.expose_secret().as_bytes());
-    if bool::from(Sha256::digest(given).ct_eq(&expected)) {
+    if is_token(token, given) {
         Ok(())
     } else {
         Err(Problem::unauthorized())
     }
+}
+
+/// Digests are compared, so that neither the place of the first difference nor the length shows in the time.
+pub(super) fn is_token(token: &SecretString, given: &[u8]) -> bool {
+    let expected = Sha256::digest(token.expose_secret().as_bytes());
+    bool::from(Sha256::digest(given).ct_eq(&expected))
 }
 
 fn local(peer: Option<IpAddr>, headers: &HeaderMap) -> Result<(), Problem> {

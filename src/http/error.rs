@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 use actix_web::{
     HttpResponse,
-    body::{BodySize, MessageBody},
+    body::{BodySize, BoxBody, MessageBody},
     http::{StatusCode, header},
     web::{self, Bytes},
 };
@@ -150,6 +150,36 @@ struct Body<'a> {
     title: &'a str,
     status: u16,
     detail: &'a str,
+}
+
+/// The same for an answer that is made already.
+pub(super) fn hold(response: HttpResponse, payload: web::Payload) -> HttpResponse {
+    response
+        .map_body(|_, body| Held {
+            body,
+            _payload: payload,
+        })
+        .map_into_boxed_body()
+}
+
+struct Held {
+    body: BoxBody,
+    _payload: web::Payload,
+}
+
+impl MessageBody for Held {
+    type Error = <BoxBody as MessageBody>::Error;
+
+    fn size(&self) -> BodySize {
+        self.body.size()
+    }
+
+    fn poll_next(
+        self: std::pin::Pin<&mut Self>,
+        context: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<Result<Bytes, Self::Error>>> {
+        std::pin::Pin::new(&mut self.get_mut().body).poll_next(context)
+    }
 }
 
 /// A body that holds the request's unread payload until the answer is written. actix-http drains a dropped chunked

@@ -69,7 +69,8 @@ pub(super) fn is_stored(name: &str, proofs: &[Box<str>]) -> bool {
     is_senders_own(name) && !is_secret(name) && !is_transport(name)
 }
 
-fn is_secret(name: &str) -> bool {
+/// Whether the name (lower case) means a credential or a proof.
+pub(super) fn is_secret(name: &str) -> bool {
     SECRET_WORDS.iter().any(|word| name.contains(word)) || is_signed(name)
 }
 

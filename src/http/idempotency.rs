@@ -43,7 +43,7 @@ pub(super) async fn key(request: HttpRequest, state: web::Data<State>) -> Result
     Ok(ok(&value))
 }
 
-fn read(text: &str) -> Result<KeyFilter, Problem> {
+pub(super) fn read(text: &str) -> Result<KeyFilter, Problem> {
     let mut filter = KeyFilter {
         limit: 50,
         ..KeyFilter::default()

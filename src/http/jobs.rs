@@ -7,14 +7,14 @@ use serde_json::json;
 
 use super::{
     State,
-    admin::{Answer, by_api, failed, known_handlers, ok},
+    admin::{API, Answer, by, failed, known_handlers, ok},
     error::Problem,
     query::{self, ReprocessMany},
 };
 use crate::store::{EventFilter, Job, NewJob, Runner, run_job};
 
 /// Jobs in a list.
-const LISTED: u32 = 100;
+pub(super) const LISTED: u32 = 100;
 
 /// A job as API and command line show it.
 #[derive(Debug, Serialize)]
@@ -66,6 +66,17 @@ impl<'a> From<&'a Job> for JobJson<'a> {
 
 /// `POST /events/reprocess` with `background` or `rate`.
 pub(super) async fn begin(state: &web::Data<State>, filter: EventFilter, asked: ReprocessMany) -> Answer {
+    let job = begin_job(state, filter, asked, API).await?;
+    Ok(accepted(&job))
+}
+
+/// Begins a job, and goes on with it.
+pub(super) async fn begin_job(
+    state: &web::Data<State>,
+    filter: EventFilter,
+    asked: ReprocessMany,
+    actor: &str,
+) -> Result<Job, Problem> {
     let handlers = known_handlers(state, asked.handlers)?;
     let new = NewJob {
         filter,
@@ -74,9 +85,10 @@ pub(super) async fn begin(state: &web::Data<State>, filter: EventFilter, asked: 
         rate: asked.rate.map(Into::into),
         runner: Runner::Server,
     };
-    let job = state.store.begin_job(new, by_api(asked.reason)).await.map_err(failed)?;
+    let job = state.store.begin_job(new, by(actor, asked.reason)).await;
+    let job = job.map_err(failed)?;
     go_on(state, job.id);
-    Ok(accepted(&job))
+    Ok(job)
 }
 
 /// `GET /jobs`
@@ -108,13 +120,22 @@ pub(super) async fn resume(request: HttpRequest, state: web::Data<State>) -> Ans
 async fn set(request: &HttpRequest, state: &web::Data<State>, running: bool) -> Answer {
     query::none(request.query_string())?;
     let id = query::number(request.path())?;
+    let job = set_running(state, id, running).await?;
+    Ok(if running {
+        accepted(&job)
+    } else {
+        ok(&JobJson::from(&job))
+    })
+}
+
+/// Stops a job, or lets it go on here.
+pub(super) async fn set_running(state: &web::Data<State>, id: i64, running: bool) -> Result<Job, Problem> {
     let set = state.store.set_job_running(id, running, Runner::Server);
     let job = set.await.map_err(failed)?.ok_or_else(no_job)?;
     if running {
         go_on(state, id);
-        return Ok(accepted(&job));
     }
-    Ok(ok(&JobJson::from(&job)))
+    Ok(job)
 }
 
 /// Steps until the job is done. Where this ends early, the timetable goes on with it.

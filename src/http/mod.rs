@@ -7,6 +7,7 @@ mod admin;
 mod auth;
 mod body;
 mod connections;
+mod dashboard;
 mod error;
 mod gateway;
 mod headers;
@@ -47,6 +48,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    adapters::Registry,
     idempotency::{Engine, Gateways, Idempotent, Principal},
     store::Store,
 };
@@ -84,7 +86,7 @@ fn public_routes(config: &mut ServiceConfig, webhooks: bool) {
 fn admin_routes(config: &mut ServiceConfig) {
     const EVENT: &str = "/api/v1/events/{provider}/{id}";
     config
-        .service(get("/", admin::index))
+        .configure(dashboard::routes)
         .service(get("/metrics", health::metrics))
         .service(get("/healthz", health::live))
         .service(get("/readyz", health::ready))
@@ -137,6 +139,8 @@ pub struct Services {
     pub quarantine: QuarantineLimits,
     /// Names of the configured handlers, to which events may be reprocessed.
     pub handlers: Vec<Arc<str>>,
+    /// What is known of the senders, for people.
+    pub adapters: Arc<Registry>,
     /// Routes of the gateway on the public listener.
     pub gateways: Arc<Gateways>,
     /// Runs requests with an idempotency key.
@@ -153,6 +157,7 @@ struct State {
     router: Router,
     pulls: Arc<Pulls>,
     handlers: Vec<Arc<str>>,
+    adapters: Arc<Registry>,
     gateways: Arc<Gateways>,
     engine: Arc<Engine>,
     prometheus: Option<PrometheusHandle>,
@@ -162,6 +167,7 @@ struct State {
     log_gate: log_gate::LogGate,
     last_ping: health::LastPing,
     keeper: quarantine::Keeper,
+    desk: dashboard::Desk,
     shutdown: CancellationToken,
 }
 
@@ -202,12 +208,14 @@ pub fn start(settings: Settings, services: Services, shutdown: CancellationToken
         router: services.router,
         pulls: services.pulls,
         handlers: services.handlers,
+        adapters: services.adapters,
         gateways: services.gateways,
         engine: services.engine,
         prometheus: services.prometheus,
         budget: body::Budget::new(settings.max_bytes_in_flight),
         log_gate: log_gate::LogGate::default(),
         last_ping: health::LastPing::default(),
+        desk: dashboard::Desk::default(),
         shutdown: shutdown.clone(),
         settings: settings.clone(),
     });

@@ -212,17 +212,22 @@ pub(super) async fn show(request: HttpRequest, state: web::Data<State>) -> Answe
     Ok(ok(&RefusedJson::from(&row)))
 }
 
-/// `GET /quarantine/{id}/body`: the bytes of a stranger, which no browser may run.
+/// `GET /quarantine/{id}/body`
 pub(super) async fn body(request: HttpRequest, state: web::Data<State>) -> Answer {
     query::none(request.query_string())?;
     let (_, body) = one_of(&request, &state).await?;
-    Ok(HttpResponse::Ok()
+    Ok(as_file(body))
+}
+
+/// The bytes of a stranger, which no browser may run.
+pub(super) fn as_file(body: Bytes) -> HttpResponse {
+    HttpResponse::Ok()
         .insert_header((header::CONTENT_TYPE, "application/octet-stream"))
         .insert_header((header::CONTENT_DISPOSITION, "attachment; filename=\"body\""))
         .insert_header((header::X_CONTENT_TYPE_OPTIONS, "nosniff"))
         .insert_header((header::CONTENT_SECURITY_POLICY, "default-src 'none'; sandbox"))
         .insert_header((header::CACHE_CONTROL, "no-store"))
-        .body(body))
+        .body(body)
 }
 
 /// The body of `POST /quarantine/{id}/readmit`; may be absent.
@@ -236,38 +241,39 @@ struct ReadmitOne {
 /// `POST /quarantine/{id}/readmit`
 pub(super) async fn one(request: HttpRequest, mut payload: web::Payload, state: web::Data<State>) -> Answer {
     let asked: ReadmitOne = read_json(&request, &mut payload).await?;
-    if asked.force && asked.reason.as_deref().is_none_or(|reason| reason.trim().is_empty()) {
+    let id = query::number(request.path())?;
+    let who = by_api(asked.reason);
+    Ok(ok(&readmit_one(&state, id, asked.force, who).await?))
+}
+
+/// Takes one in, for API and dashboard.
+pub(super) async fn readmit_one(state: &State, id: i64, force: bool, who: Who) -> Result<Readmitted, Problem> {
+    if force && who.reason.as_deref().is_none_or(|reason| reason.trim().is_empty()) {
         return Err(Problem::bad_request(
             "`force` takes in what does not verify: say the `reason`",
         ));
     }
-    let (row, body) = one_of(&request, &state).await?;
+    let (row, body) = found(state, id).await?;
     let Some(endpoint) = state.providers.get(&row.provider) else {
         return Err(not_readmitted(&NotReadmitted::NoProvider(row.provider)));
     };
-    let who = by_api(asked.reason);
-    let done = readmit(
-        &*state.store,
-        &endpoint.provider,
-        &state.router,
-        (&row, &body),
-        asked.force,
-        who,
-    )
-    .await;
-    match done {
-        Ok(done) => Ok(ok(&done)),
-        Err(NotReadmitted::Store(error)) => Err(failed(error)),
-        Err(error) => Err(not_readmitted(&error)),
-    }
+    let provider = &endpoint.provider;
+    let done = readmit(&*state.store, provider, &state.router, (&row, &body), force, who).await;
+    done.map_err(|error| match error {
+        NotReadmitted::Store(error) => failed(error),
+        error => not_readmitted(&error),
+    })
 }
 
 fn not_readmitted(error: &NotReadmitted) -> Problem {
     Problem::new(StatusCode::UNPROCESSABLE_ENTITY, error.to_string())
 }
 
-async fn one_of(request: &HttpRequest, state: &web::Data<State>) -> Result<(RefusedRow, Bytes), Problem> {
-    let id = query::number(request.path())?;
+async fn one_of(request: &HttpRequest, state: &State) -> Result<(RefusedRow, Bytes), Problem> {
+    found(state, query::number(request.path())?).await
+}
+
+pub(super) async fn found(state: &State, id: i64) -> Result<(RefusedRow, Bytes), Problem> {
     let found = state.store.quarantined_one(id).await.map_err(failed)?;
     found.ok_or_else(|| Problem::not_found("there is no such request"))
 }

@@ -133,6 +133,7 @@ fn services(store: Arc<dyn Store>) -> Services {
         gateways: Arc::default(),
         engine: Arc::new(Engine::new(Layer::new(engine_store))),
         handlers: vec!["ledger".into(), "mail".into()],
+        adapters: Arc::new(registry),
         prometheus: Some(prometheus),
     }
 }
