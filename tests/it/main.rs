@@ -10,6 +10,8 @@ mod away;
 mod backfill;
 mod brokers;
 mod bytes;
+mod dashboard;
+mod dashboard_browser;
 mod doubt;
 mod durable;
 mod gateway;

@@ -132,12 +132,7 @@ pub(super) async fn login(request: HttpRequest, body: web::Payload, state: web::
 }
 
 /// `POST /logout`
-pub(super) async fn logout(
-    request: HttpRequest,
-    body: web::Payload,
-    viewer: Viewer,
-    state: web::Data<State>,
-) -> Page {
+pub(super) async fn logout(request: HttpRequest, body: web::Payload, viewer: Viewer, state: web::Data<State>) -> Page {
     let _sent = form::sent(&request, body, &viewer, &state).await?;
     if let Some(held) = held(request.headers()) {
         state.desk.end(held);
@@ -182,7 +177,8 @@ fn set_cookie(answer: &mut HttpResponse, request: &HttpRequest, value: &str, sec
 fn held(headers: &HeaderMap) -> Option<&str> {
     let pairs = || {
         let all = headers.get_all(header::COOKIE).filter_map(|value| value.to_str().ok());
-        all.flat_map(|value| value.split(';')).filter_map(|pair| pair.trim().split_once('='))
+        all.flat_map(|value| value.split(';'))
+            .filter_map(|pair| pair.trim().split_once('='))
     };
     let named = |name: &str| pairs().find(|(given, _)| *given == name).map(|(_, value)| value);
     COOKIES.into_iter().find_map(named)
@@ -202,8 +198,19 @@ mod tests {
             assert_eq!(next(Some(ours.to_owned())), ours);
         }
         for foreign in [
-            "", "https://evil.example/", "//evil.example", "/\\evil.example", "/\t/evil.example", "/login", "/logout",
-            "/api/v1/events", "/metrics", "/events\r\nX: y", "events", "javascript:alert(1)", "/é",
+            "",
+            "https://evil.example/",
+            "//evil.example",
+            "/\\evil.example",
+            "/\t/evil.example",
+            "/login",
+            "/logout",
+            "/api/v1/events",
+            "/metrics",
+            "/events\r\nX: y",
+            "events",
+            "javascript:alert(1)",
+            "/é",
         ] {
             assert_eq!(next(Some(foreign.to_owned())), "/", "{foreign}");
         }

@@ -74,7 +74,10 @@ mod tests {
         assert!(!shown.is_dump && shown.rest == 0);
         let shown = show(b"<script>\xff\xfe\0");
         assert!(shown.is_dump);
-        assert_eq!(shown.text, "000000  3c 73 63 72 69 70 74 3e ff fe 00                 <script>...\n");
+        assert_eq!(
+            shown.text,
+            "000000  3c 73 63 72 69 70 74 3e ff fe 00                 <script>...\n"
+        );
     }
 
     #[test]

@@ -4,14 +4,13 @@ use actix_web::{HttpRequest, web};
 use askama::Template;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
-use super::{
-    ACTOR, Frame, Page, access::Viewer, bytes, form, notice, parameters, see, shown, text::filters,
-};
+use super::{ACTOR, Frame, Page, access::Viewer, bytes, form, notice, parameters, see, shown, text::filters};
 use crate::{
     http::{
-        State, admin, headers,
+        State, admin,
         admin::{discard_event, failed, no_event, reprocess_event},
         error::Problem,
+        headers,
         json::{self, EventJson},
         query::ReprocessOne,
     },
@@ -43,7 +42,12 @@ impl One<'_> {
 pub(super) async fn show(request: HttpRequest, viewer: Viewer, state: web::Data<State>) -> Page {
     let mut asked = parameters(&request, &["provider", "id", "body", "done", "count"])?;
     let (provider, id) = (named(asked.remove("provider"))?, named(asked.remove("id"))?);
-    let detail = state.store.event(&provider, &id).await.map_err(failed)?.ok_or_else(no_event)?;
+    let detail = state
+        .store
+        .event(&provider, &id)
+        .await
+        .map_err(failed)?
+        .ok_or_else(no_event)?;
     let received = state.store.payload(&provider, &id).await.map_err(failed)?;
     let received = received.ok_or_else(no_event)?;
     let endpoint = state.providers.get(&provider);
@@ -92,12 +96,7 @@ pub(super) async fn reprocess(
 }
 
 /// `POST /event/discard`
-pub(super) async fn discard(
-    request: HttpRequest,
-    body: web::Payload,
-    viewer: Viewer,
-    state: web::Data<State>,
-) -> Page {
+pub(super) async fn discard(request: HttpRequest, body: web::Payload, viewer: Viewer, state: web::Data<State>) -> Page {
     let mut sent = form::sent(&request, body, &viewer, &state).await?;
     let (provider, id) = event_of(&sent.fields)?;
     if !sent.is_first() {
@@ -121,7 +120,11 @@ fn named(value: Option<String>) -> Result<String, Problem> {
 
 fn link(provider: &str, id: &str, done: &str, count: u64) -> String {
     let encoded = |text| utf8_percent_encode(text, NON_ALPHANUMERIC);
-    format!("/event?provider={}&id={}&done={done}&count={count}", encoded(provider), encoded(id))
+    format!(
+        "/event?provider={}&id={}&done={done}&count={count}",
+        encoded(provider),
+        encoded(id)
+    )
 }
 
 fn words(normalized: Option<&crate::ingest::Normalized>) -> Vec<(&'static str, String)> {
@@ -134,7 +137,10 @@ fn words(normalized: Option<&crate::ingest::Normalized>) -> Vec<(&'static str, S
         ("Customer", said.customer.clone()),
         ("Occurred", said.occurred_at.map(|at| at.to_string())),
     ];
-    pairs.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
+    pairs
+        .into_iter()
+        .filter_map(|(name, value)| Some((name, value?)))
+        .collect()
 }
 
 fn kept_headers(received: &Received) -> Vec<(String, Option<String>)> {

@@ -45,7 +45,9 @@ impl From<&EventFilter> for Fields {
             ("q", filter.q.as_deref()),
         ];
         let given = pairs.into_iter().filter_map(|(name, value)| Some((name, value?)));
-        let query = form_urlencoded::Serializer::new(String::new()).extend_pairs(given).finish();
+        let query = form_urlencoded::Serializer::new(String::new())
+            .extend_pairs(given)
+            .finish();
         let field = |at: Option<jiff::Timestamp>| {
             at.map_or_else(String::new, |at| at.strftime("%Y-%m-%dT%H:%M:%S").to_string())
         };
@@ -89,9 +91,16 @@ pub(super) async fn list(request: HttpRequest, viewer: Viewer, state: web::Data<
     let rows = found.events.iter();
     shown(&List {
         frame: Frame::new(viewer, "/events", "Events"),
-        providers: state.providers.all().iter().map(|one| one.provider.name.to_string()).collect(),
+        providers: state
+            .providers
+            .all()
+            .iter()
+            .map(|one| one.provider.name.to_string())
+            .collect(),
         handlers: state.handlers.iter().map(ToString::to_string).collect(),
-        events: rows.map(|event| EventJson::row(event, adapter(&event.provider).as_deref())).collect(),
+        events: rows
+            .map(|event| EventJson::row(event, adapter(&event.provider).as_deref()))
+            .collect(),
         next,
         is_first: query.cursor.is_none(),
         fields,
@@ -135,7 +144,9 @@ pub(super) async fn begin(request: HttpRequest, body: web::Payload, viewer: View
     let fields = &sent.fields;
     let text = |name: &str| fields.one(name).map(str::to_owned);
     let rate = text("rate").map(|rate| rate.parse());
-    let rate = rate.transpose().map_err(|_| Problem::bad_request("`rate` is a number of events a second, from 1"))?;
+    let rate = rate
+        .transpose()
+        .map_err(|_| Problem::bad_request("`rate` is a number of events a second, from 1"))?;
     let asked = ReprocessMany {
         provider: text("provider"),
         event_type: text("type"),

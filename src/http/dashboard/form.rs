@@ -43,7 +43,8 @@ impl Fields {
     /// # Errors
     /// 400 that names it.
     pub(super) fn need(&self, name: &str) -> Result<&str, Problem> {
-        self.one(name).ok_or_else(|| Problem::bad_request(format!("the form lacks `{name}`")))
+        self.one(name)
+            .ok_or_else(|| Problem::bad_request(format!("the form lacks `{name}`")))
     }
 
     /// Why, for the audit.
@@ -180,8 +181,18 @@ mod tests {
         let host = ("host", "cerca.example:8081");
         assert!(own(&[host]), "not a browser");
         assert!(own(&[host, ("origin", "https://cerca.example:8081")]));
-        assert!(own(&[("host", "127.0.0.1"), ("origin", "https://cerca.example"), ("sec-fetch-site", "same-origin")]));
-        for origin in ["null", "https://evil.example", "https://cerca.example", "", "cerca.example:8081"] {
+        assert!(own(&[
+            ("host", "127.0.0.1"),
+            ("origin", "https://cerca.example"),
+            ("sec-fetch-site", "same-origin")
+        ]));
+        for origin in [
+            "null",
+            "https://evil.example",
+            "https://cerca.example",
+            "",
+            "cerca.example:8081",
+        ] {
             assert!(!own(&[host, ("origin", origin)]), "{origin}");
         }
         assert!(!own(&[("origin", "https://")]));

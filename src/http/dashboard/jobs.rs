@@ -53,5 +53,9 @@ async fn set(
     let id = id.map_err(|_| Problem::not_found("there is no such job"))?;
     set_running(state, id, running).await?;
     sent.done();
-    see(if running { "/jobs?done=resumed" } else { "/jobs?done=stopped" })
+    see(if running {
+        "/jobs?done=resumed"
+    } else {
+        "/jobs?done=stopped"
+    })
 }

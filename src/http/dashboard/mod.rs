@@ -45,7 +45,11 @@ pub(super) fn routes(config: &mut ServiceConfig) {
     config
         .service(get("/", overview::show))
         .service(get("/events", events::list))
-        .service(both("/events/reprocess", web::route().guard(reads()).to(events::ask), web::post().to(events::begin)))
+        .service(both(
+            "/events/reprocess",
+            web::route().guard(reads()).to(events::ask),
+            web::post().to(events::begin),
+        ))
         .service(get("/event", event::show))
         .service(get("/event/payload", event::payload))
         .service(act("/event/reprocess", web::post().to(event::reprocess)))
@@ -60,7 +64,11 @@ pub(super) fn routes(config: &mut ServiceConfig) {
         .service(get("/keys", keys::list))
         .service(get("/keys/key", keys::show))
         .service(get("/providers", providers::list))
-        .service(both("/login", web::route().guard(reads()).to(access::ask), web::post().to(access::login)))
+        .service(both(
+            "/login",
+            web::route().guard(reads()).to(access::ask),
+            web::post().to(access::login),
+        ))
         .service(act("/logout", web::post().to(access::logout)))
         .service(get("/assets/dashboard.css", || asset("text/css; charset=utf-8", CSS)))
         .service(get("/assets/icon.svg", || asset("image/svg+xml", ICON)));
@@ -68,7 +76,17 @@ pub(super) fn routes(config: &mut ServiceConfig) {
 
 /// First parts of the paths above. What is not of the dashboard takes no session.
 const PAGES: [&str; 11] = [
-    "", "events", "event", "jobs", "quarantine", "keys", "providers", "login", "logout", "assets", "favicon.ico",
+    "",
+    "events",
+    "event",
+    "jobs",
+    "quarantine",
+    "keys",
+    "providers",
+    "login",
+    "logout",
+    "assets",
+    "favicon.ico",
 ];
 
 fn is_page(path: &str) -> bool {
@@ -278,11 +296,14 @@ fn without_empty(query: &str) -> String {
     let pairs = form_urlencoded::parse(query.as_bytes()).filter(|(_, value)| !value.is_empty());
     let pairs = pairs.map(|(name, value)| {
         let is_bare = |format| jiff::civil::DateTime::strptime(format, &*value).is_ok();
-        let is_time = matches!(&*name, "since" | "until") && (is_bare("%Y-%m-%dT%H:%M") || is_bare("%Y-%m-%dT%H:%M:%S"));
+        let is_time =
+            matches!(&*name, "since" | "until") && (is_bare("%Y-%m-%dT%H:%M") || is_bare("%Y-%m-%dT%H:%M:%S"));
         let value = if is_time { format!("{value}Z").into() } else { value };
         (name, value)
     });
-    form_urlencoded::Serializer::new(String::new()).extend_pairs(pairs).finish()
+    form_urlencoded::Serializer::new(String::new())
+        .extend_pairs(pairs)
+        .finish()
 }
 
 /// The same query at another place of the list.

@@ -66,7 +66,9 @@ pub(super) async fn show(request: HttpRequest, viewer: Viewer, state: web::Data<
 
 impl Overview<'_> {
     fn age(&self, handler: &HandlerStatsJson<'_>) -> String {
-        let seconds = handler.oldest_due_seconds.map(|seconds| std::time::Duration::from_secs_f64(seconds).as_secs());
+        let seconds = handler
+            .oldest_due_seconds
+            .map(|seconds| std::time::Duration::from_secs_f64(seconds).as_secs());
         seconds.map_or_else(|| "–".to_owned(), text::span)
     }
 }

@@ -42,7 +42,10 @@ pub(super) async fn list(request: HttpRequest, viewer: Viewer, state: web::Data<
             ("Retries", sender.retries),
             ("Disabling", sender.disables),
             ("Redelivery", sender.redelivers),
-            ("Secret", adapter.and_then(|adapter| adapter.secret_hint()).map(str::to_owned)),
+            (
+                "Secret",
+                adapter.and_then(|adapter| adapter.secret_hint()).map(str::to_owned),
+            ),
             ("Rate limit", provider.rate_limit.map(|rate| rate.to_string())),
         ];
         let answer = adapter.map(|adapter| adapter.response());
@@ -57,7 +60,10 @@ pub(super) async fn list(request: HttpRequest, viewer: Viewer, state: web::Data<
             url: format!("{}/webhooks/{}", provider.public_url, provider.name),
             verify: endpoint.verify(),
             answer: answer.map(|answer| format!("{} {}", answer.status, String::from_utf8_lossy(&answer.body))),
-            facts: facts.into_iter().filter_map(|(name, value)| Some((name, value?))).collect(),
+            facts: facts
+                .into_iter()
+                .filter_map(|(name, value)| Some((name, value?)))
+                .collect(),
             setup: adapter.map(|adapter| adapter.setup().to_vec()).unwrap_or_default(),
         }
     };

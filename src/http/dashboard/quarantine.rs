@@ -4,12 +4,15 @@
 use actix_web::{HttpRequest, web};
 use askama::Template;
 
-use super::{ACTOR, Frame, Page, access::Viewer, bytes, form, notice, parameters, see, shown, text::filters, without_empty};
+use super::{
+    ACTOR, Frame, Page, access::Viewer, bytes, form, notice, parameters, see, shown, text::filters, without_empty,
+};
 use crate::{
     http::{
-        State, admin, headers, query,
+        State, admin,
         admin::failed,
         error::Problem,
+        headers, query,
         readmit::{self, RefusedJson, as_file, found},
     },
     store::RefusedRow,
@@ -37,7 +40,12 @@ pub(super) async fn list(request: HttpRequest, viewer: Viewer, state: web::Data<
         frame: Frame::new(viewer, "/quarantine", "Quarantine"),
         provider,
         reason,
-        providers: state.providers.all().iter().map(|one| one.provider.name.to_string()).collect(),
+        providers: state
+            .providers
+            .all()
+            .iter()
+            .map(|one| one.provider.name.to_string())
+            .collect(),
         requests: found.requests.iter().map(RefusedJson::from).collect(),
         next: found.next.map(|next| super::next_page(&query, next)),
     })
@@ -90,7 +98,10 @@ pub(super) async fn readmit(request: HttpRequest, body: web::Payload, viewer: Vi
     let who = admin::by(ACTOR, sent.fields.reason());
     let done = readmit::readmit_one(&state, id, force, who).await?;
     sent.done();
-    see(&format!("/quarantine/request?id={id}&done=readmitted&count={}", done.stored))
+    see(&format!(
+        "/quarantine/request?id={id}&done=readmitted&count={}",
+        done.stored
+    ))
 }
 
 fn number(text: Option<&String>) -> Result<i64, Problem> {

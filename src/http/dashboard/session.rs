@@ -80,7 +80,10 @@ impl Desk {
         let mut sessions = lock(&self.sessions);
         sessions.retain(|_, session| session.began.elapsed() < SESSION);
         if sessions.len() >= MOST_SESSIONS
-            && let Some(oldest) = sessions.iter().min_by_key(|(_, session)| session.began).map(|(key, _)| *key)
+            && let Some(oldest) = sessions
+                .iter()
+                .min_by_key(|(_, session)| session.began)
+                .map(|(key, _)| *key)
         {
             sessions.remove(&oldest);
         }

@@ -84,19 +84,19 @@ pub(super) mod filters {
 
     /// Text of strangers in one line.
     #[filter_fn]
-    pub(super) fn show(text: impl Display, _: &dyn Values, #[optional(200)] most: usize) -> Result<String> {
+    pub(in super::super) fn show(text: impl Display, _: &dyn Values, #[optional(200)] most: usize) -> Result<String> {
         Ok(super::visible(&text.to_string(), most))
     }
 
     /// For a place in a query.
     #[filter_fn]
-    pub(super) fn query(text: impl Display, _: &dyn Values) -> Result<String> {
+    pub(in super::super) fn query(text: impl Display, _: &dyn Values) -> Result<String> {
         Ok(utf8_percent_encode(&text.to_string(), NON_ALPHANUMERIC).to_string())
     }
 
     /// A time to the second, in UTC.
     #[filter_fn]
-    pub(super) fn when(at: impl Display, _: &dyn Values) -> Result<String> {
+    pub(in super::super) fn when(at: impl Display, _: &dyn Values) -> Result<String> {
         let text = at.to_string();
         Ok(match text.parse::<Timestamp>() {
             Ok(at) => at.strftime("%Y-%m-%d %H:%M:%S").to_string(),
@@ -106,7 +106,7 @@ pub(super) mod filters {
 
     /// How long ago it is.
     #[filter_fn]
-    pub(super) fn ago(at: impl Display, _: &dyn Values) -> Result<String> {
+    pub(in super::super) fn ago(at: impl Display, _: &dyn Values) -> Result<String> {
         let text = at.to_string();
         Ok(match text.parse::<Timestamp>() {
             Ok(at) => super::ago(at, Timestamp::now()),
@@ -116,7 +116,7 @@ pub(super) mod filters {
 
     /// A number with its thousands apart.
     #[filter_fn]
-    pub(super) fn number(number: impl Display, _: &dyn Values) -> Result<String> {
+    pub(in super::super) fn number(number: impl Display, _: &dyn Values) -> Result<String> {
         let digits = number.to_string();
         let mut text = String::with_capacity(digits.len() * 4 / 3);
         for (at, digit) in digits.chars().enumerate() {
@@ -130,7 +130,7 @@ pub(super) mod filters {
 
     /// Bytes, roughly.
     #[filter_fn]
-    pub(super) fn size(bytes: impl Display, _: &dyn Values) -> Result<String> {
+    pub(in super::super) fn size(bytes: impl Display, _: &dyn Values) -> Result<String> {
         let bytes: u64 = bytes.to_string().parse().unwrap_or(0);
         Ok(match bytes {
             0..10_240 => format!("{bytes} bytes"),
@@ -147,7 +147,10 @@ mod tests {
     #[test]
     fn what_cannot_be_seen_is_written_out() {
         assert_eq!(visible("evt_1 é 😀 שלום", 50), "evt_1 é 😀 שלום");
-        assert_eq!(visible("a\u{202e}b\u{200b}\0\r\n\t\u{7f}", 50), "a\\u{202e}b\\u{200b}\\u{0}\\r\\n\\t\\u{7f}");
+        assert_eq!(
+            visible("a\u{202e}b\u{200b}\0\r\n\t\u{7f}", 50),
+            "a\\u{202e}b\\u{200b}\\u{0}\\r\\n\\t\\u{7f}"
+        );
         assert_eq!(visible(&"x".repeat(10_000), 5), "xxxxx… (9995 more)");
         assert_eq!(visible("\u{feff}\u{2066}\u{e0041}", 3), "\\u{feff}\\u{2066}\\u{e0041}");
         assert_eq!(visible_lines("a\r\nb\tc\u{1b}[31m"), "a\\r\nb\tc\\u{1b}[31m");

@@ -27,6 +27,7 @@ pub struct Setup {
     program: Option<(PathBuf, Vec<(&'static str, String)>)>,
     stripe: String,
     environment: Vec<(&'static str, &'static str)>,
+    token: Option<&'static str>,
 }
 
 impl Setup {
@@ -44,7 +45,14 @@ impl Setup {
             program: None,
             stripe: String::new(),
             environment: Vec::new(),
+            token: None,
         }
+    }
+
+    /// `token` of `[admin]`; the server's own client knows it.
+    pub fn admin_token(mut self, token: &'static str) -> Self {
+        self.token = Some(token);
+        self
     }
 
     /// Runs a program that has Cerca in it, instead of the binary.
@@ -169,6 +177,7 @@ impl Setup {
                 .no_proxy()
                 .timeout(Duration::from_secs(40))
                 .redirect(reqwest::redirect::Policy::none())
+                .default_headers(self.token.map(bearer).unwrap_or_default())
                 .build()
                 .unwrap(),
             child,
@@ -198,11 +207,17 @@ impl Setup {
         } else {
             String::new()
         };
+        let token = self.token.map(|token| format!("token = \"{token}\"\n"));
         let text = format!(
             "[server]\nlisten = \"127.0.0.1:0\"\npublic_url = \"https://hooks.example.com\"\n{}\n\
-             [admin]\nlisten = \"127.0.0.1:0\"\n\n\
+             [admin]\nlisten = \"127.0.0.1:0\"\n{}\n\
              [log]\nformat = \"json\"\n\n[store]\nurl = \"{}\"\n{}\n[worker]\n{}\n{providers}{}",
-            self.server, self.store.url, self.store_lines, self.worker, self.sections
+            self.server,
+            token.unwrap_or_default(),
+            self.store.url,
+            self.store_lines,
+            self.worker,
+            self.sections
         );
         let path = self
             .store
@@ -322,6 +337,11 @@ impl Server {
         .await;
         alive
     }
+}
+
+fn bearer(token: &str) -> reqwest::header::HeaderMap {
+    let value = format!("Bearer {token}").parse().unwrap();
+    [(reqwest::header::AUTHORIZATION, value)].into_iter().collect()
 }
 
 /// The addresses that the line "ready" of the log names. A worker takes no webhooks and says none for them.
