@@ -11,7 +11,6 @@ mod backfill;
 mod brokers;
 mod bytes;
 mod dashboard;
-mod dashboard_browser;
 mod doubt;
 mod durable;
 mod gateway;

@@ -227,6 +227,8 @@ impl<'a> Account<'a> {
         let cerca = program();
         self.out.line("")?;
         self.out.line("Look around:")?;
+        let page = format!("http://{admin}/");
+        self.out.line(format!("  {}", self.out.paint(Color::Cyan, page)))?;
         for line in [
             format!("curl -s 'http://{admin}/api/v1/events?status=unrouted'"),
             format!("curl -s http://{admin}/api/v1/stats"),

@@ -98,7 +98,7 @@ struct LoginPage {
 
 /// `GET /login`
 pub(super) async fn ask(request: HttpRequest, state: web::Data<State>) -> Page {
-    let next = next(parameters(&request, &["next"])?.remove("next"));
+    let next = next(parameters(request.query_string(), &["next"])?.remove("next"));
     if state.settings.admin_token.is_none() {
         return super::see(&next);
     }

@@ -40,7 +40,7 @@ impl One<'_> {
 
 /// `GET /event`
 pub(super) async fn show(request: HttpRequest, viewer: Viewer, state: web::Data<State>) -> Page {
-    let mut asked = parameters(&request, &["provider", "id", "body", "done", "count"])?;
+    let mut asked = parameters(request.query_string(), &["provider", "id", "body", "done", "count"])?;
     let (provider, id) = (named(asked.remove("provider"))?, named(asked.remove("id"))?);
     let detail = state
         .store
@@ -68,7 +68,7 @@ pub(super) async fn show(request: HttpRequest, viewer: Viewer, state: web::Data<
 
 /// `GET /event/payload`: the exact bytes, as a file.
 pub(super) async fn payload(request: HttpRequest, _viewer: Viewer, state: web::Data<State>) -> Page {
-    let mut asked = parameters(&request, &["provider", "id"])?;
+    let mut asked = parameters(request.query_string(), &["provider", "id"])?;
     let (provider, id) = (named(asked.remove("provider"))?, named(asked.remove("id"))?);
     Ok(admin::payload_of(&state, &provider, &id).await?)
 }
@@ -108,9 +108,11 @@ pub(super) async fn discard(request: HttpRequest, body: web::Payload, viewer: Vi
     see(&link(&provider, &id, "discarded", done.deliveries))
 }
 
+/// The event that a form names, as its page's query does: a field of its own would not bring every id back as it was,
+/// because browsers change the ends of lines.
 fn event_of(fields: &form::Fields) -> Result<(String, String), Problem> {
-    let field = |name| named(Some(fields.need(name)?.to_owned()));
-    Ok((field("provider")?, field("id")?))
+    let mut event = parameters(fields.need("event")?, &["provider", "id"])?;
+    Ok((named(event.remove("provider"))?, named(event.remove("id"))?))
 }
 
 /// No name and no id is empty or holds a NUL, which one of the databases would not even look for.

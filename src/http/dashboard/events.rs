@@ -114,7 +114,7 @@ struct Ask {
     fields: Fields,
     count: u64,
     handlers: Vec<String>,
-    /// What the form sends along.
+    /// The filter in words.
     pairs: Vec<(String, String)>,
 }
 
@@ -142,29 +142,19 @@ pub(super) async fn begin(request: HttpRequest, body: web::Payload, viewer: View
         return see("/jobs?done=again");
     }
     let fields = &sent.fields;
-    let text = |name: &str| fields.one(name).map(str::to_owned);
-    let rate = text("rate").map(|rate| rate.parse());
-    let rate = rate
-        .transpose()
-        .map_err(|_| Problem::bad_request("`rate` is a number of events a second, from 1"))?;
+    let rate = fields.one("rate").map(str::parse).transpose();
+    let rate = rate.map_err(|_| Problem::bad_request("`rate` is a number of events a second, from 1"))?;
+    let filter = EventsQuery::read(fields.need("filter")?)?.filter;
+    if filter == EventFilter::default() {
+        return Err(nothing_named().into());
+    }
     let asked = ReprocessMany {
-        provider: text("provider"),
-        event_type: text("type"),
-        status: text("status"),
-        handler: text("handler"),
-        since: text("since"),
-        until: text("until"),
-        q: text("q"),
         handlers: fields.list("handlers"),
         reason: fields.reason(),
         rate,
         background: true,
         ..ReprocessMany::default()
     };
-    let filter = asked.filter()?;
-    if filter == EventFilter::default() {
-        return Err(nothing_named().into());
-    }
     begin_job(&state, filter, asked, ACTOR).await?;
     sent.done();
     see("/jobs?done=begun")

@@ -20,7 +20,7 @@ struct List<'a> {
 
 /// `GET /jobs`
 pub(super) async fn list(request: HttpRequest, viewer: Viewer, state: web::Data<State>) -> Page {
-    let asked = parameters(&request, &["done", "count"])?;
+    let asked = parameters(request.query_string(), &["done", "count"])?;
     let jobs = state.store.jobs(LISTED).await.map_err(failed)?;
     shown(&List {
         frame: Frame::new(viewer, "/jobs", "Jobs").notice(notice(&asked)),

@@ -55,7 +55,7 @@ struct One {
 
 /// `GET /keys/key`
 pub(super) async fn show(request: HttpRequest, viewer: Viewer, state: web::Data<State>) -> Page {
-    let asked = parameters(&request, &["id", "body"])?;
+    let asked = parameters(request.query_string(), &["id", "body"])?;
     let none = || Problem::not_found("there is no such key");
     let id = asked.get("id").and_then(|id| id.parse().ok()).ok_or_else(none)?;
     let (row, answer) = state.store.key(id).await.map_err(failed)?.ok_or_else(none)?;

@@ -20,7 +20,7 @@ mod text;
 use std::{cell::RefCell, collections::HashMap, fmt};
 
 use actix_web::{
-    HttpRequest, HttpResponse, Resource,
+    HttpResponse, Resource,
     http::{
         StatusCode,
         header::{self, HeaderValue},
@@ -75,7 +75,7 @@ pub(super) fn routes(config: &mut ServiceConfig) {
 }
 
 /// First parts of the paths above. What is not of the dashboard takes no session.
-const PAGES: [&str; 11] = [
+const PAGES: [&str; 10] = [
     "",
     "events",
     "event",
@@ -86,7 +86,6 @@ const PAGES: [&str; 11] = [
     "login",
     "logout",
     "assets",
-    "favicon.ico",
 ];
 
 fn is_page(path: &str) -> bool {
@@ -271,13 +270,13 @@ impl actix_web::ResponseError for Failed {
     }
 }
 
-/// The query's parameters, of these names and each at most once. Forms send empty fields; those are as good as absent.
+/// A query's parameters, of these names and each at most once. Forms send empty fields; those are as good as absent.
 ///
 /// # Errors
 /// 400 that names the parameter.
-fn parameters(request: &HttpRequest, names: &[&str]) -> Result<HashMap<String, String>, Problem> {
+fn parameters(query: &str, names: &[&str]) -> Result<HashMap<String, String>, Problem> {
     let mut found = HashMap::new();
-    for (name, value) in form_urlencoded::parse(request.query_string().as_bytes()) {
+    for (name, value) in form_urlencoded::parse(query.as_bytes()) {
         if !names.contains(&&*name) {
             return Err(super::query::unknown(&name));
         }

@@ -66,7 +66,7 @@ struct One<'a> {
 
 /// `GET /quarantine/request`
 pub(super) async fn show(request: HttpRequest, viewer: Viewer, state: web::Data<State>) -> Page {
-    let asked = parameters(&request, &["id", "body", "done", "count"])?;
+    let asked = parameters(request.query_string(), &["id", "body", "done", "count"])?;
     let (row, body) = found(&state, number(asked.get("id"))?).await?;
     let (path, query) = row.target.split_once('?').unwrap_or((&row.target, ""));
     shown(&One {
@@ -82,7 +82,7 @@ pub(super) async fn show(request: HttpRequest, viewer: Viewer, state: web::Data<
 
 /// `GET /quarantine/body`: the exact bytes, as a file.
 pub(super) async fn body(request: HttpRequest, _viewer: Viewer, state: web::Data<State>) -> Page {
-    let asked = parameters(&request, &["id"])?;
+    let asked = parameters(request.query_string(), &["id"])?;
     let (_, body) = found(&state, number(asked.get("id"))?).await?;
     Ok(as_file(body))
 }

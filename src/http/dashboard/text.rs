@@ -120,7 +120,7 @@ pub(super) mod filters {
         let digits = number.to_string();
         let mut text = String::with_capacity(digits.len() * 4 / 3);
         for (at, digit) in digits.chars().enumerate() {
-            if at > 0 && (digits.len() - at) % 3 == 0 {
+            if at > 0 && (digits.len() - at).is_multiple_of(3) {
                 text.push('\u{202f}');
             }
             text.push(digit);
