@@ -27,6 +27,7 @@ pub(crate) mod testing;
 mod transaction;
 mod types;
 mod upkeep;
+mod validate;
 mod walk;
 
 use std::{sync::Arc, time::Duration};

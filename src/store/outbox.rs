@@ -66,7 +66,7 @@ pub(super) fn sort(rows: Vec<Row>, order: &Order, routes: &TopicRoutes) -> Sorte
         intent.created_at = order.instant(intent.created_at);
         let routes = routes(&intent.topic);
         let event = intent.event(routes).and_then(|event: NewEvent| {
-            super::batch::validate(std::slice::from_ref(&event)).map_err(|error| error.to_string())?;
+            super::validate::validate(std::slice::from_ref(&event)).map_err(|error| error.to_string())?;
             Ok(event)
         });
         let permit = budget.take(0, 0);

@@ -38,13 +38,14 @@ use super::{
     Accepted, Applied, AttemptLimit, Backlog, ClaimRequest, Effect, Handoff, InTransaction, Inbox, KeyStats, Lease,
     Native, NewStep, Options, Outbox, Queue, Relayed, Settled, Stats, Step, Store, StoreError, StoreFuture, Swept,
     TopicRoutes, Who,
-    batch::{HandoffSlot, Pending, validate},
+    batch::{HandoffSlot, Pending},
     budget::Budget,
     cache::Cached,
     ordering::Lane,
     outbox::Order,
     retention::Cursors,
     task::Task,
+    validate::validate,
 };
 use crate::domain::{Claim, NewEvent, OrderedHandler, Settle};
 
