@@ -3,6 +3,7 @@
 
 mod admin;
 mod api_keys;
+mod checkpoint;
 mod claim;
 mod code;
 mod connect;
