@@ -9,10 +9,10 @@ use std::{
 };
 
 use jiff::Timestamp;
-use tokio::sync::oneshot;
 
 use super::{
     Accepted, Handoff, StoreError,
+    answers::{self, Waiter},
     budget::Permit,
     ordering::{self, Lane},
 };
@@ -24,7 +24,7 @@ pub(super) type HandoffSlot = Arc<OnceLock<Arc<dyn Handoff>>>;
 /// One request on its way to the commit.
 pub(super) struct Pending {
     pub(super) events: Vec<NewEvent>,
-    pub(super) reply: oneshot::Sender<Result<Vec<Accepted>, StoreError>>,
+    pub(super) waiter: Waiter,
     pub(super) permit: Permit,
 }
 
@@ -33,10 +33,10 @@ impl Pending {
         self.events.iter().map(NewEvent::size).sum()
     }
 
-    /// Answers with an error. The waiter may be gone; the events were queued all the same.
+    /// Answers with an error.
     pub(super) fn fail(self, error: StoreError) {
         drop(self.permit);
-        let _ = self.reply.send(Err(error));
+        self.waiter.answer(Err(error));
     }
 }
 
@@ -194,12 +194,13 @@ impl Batch {
     pub(super) fn finish(mut self, outcomes: &[RowOutcome], are_conflicts_written: bool) -> bool {
         let answers = self.answers(outcomes, are_conflicts_written);
         let is_any_left = self.hand_over(outcomes);
-        for (request, answer) in self.requests.into_iter().zip(answers) {
+        answers::deliver(self.requests.into_iter().zip(answers).map(|(request, answer)| {
             drop(request.permit);
-            let _ = request.reply.send(answer.ok_or_else(|| {
+            let answer = answer.ok_or_else(|| {
                 StoreError::Unavailable("could not compare with what is stored under a repeated id".to_owned())
-            }));
-        }
+            });
+            (request.waiter, answer)
+        }));
         is_any_left
     }
 

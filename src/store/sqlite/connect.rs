@@ -173,3 +173,24 @@ pub(super) fn micros(duration: Duration) -> i64 {
 pub(super) fn timestamp(micros: i64) -> Timestamp {
     Timestamp::from_microsecond(micros).unwrap_or_default()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The flag that makes it sync with fdatasync is not listed; those beside it are.
+    #[test]
+    fn sqlite_is_built_as_the_folder_says() {
+        let db = Connection::open_in_memory().unwrap();
+        let mut statement = db.prepare("PRAGMA compile_options").unwrap();
+        let options: Vec<String> = statement.query_map([], |row| row.get(0)).unwrap().flatten().collect();
+        assert!(
+            options.iter().any(|option| option == "DEFAULT_MEMSTATUS=0"),
+            "{options:?}"
+        );
+        assert!(
+            !options.iter().any(|option| option == "ENABLE_MEMORY_MANAGEMENT"),
+            "{options:?}"
+        );
+    }
+}
