@@ -74,7 +74,7 @@ impl Browser {
         ];
         let wanted = json!({"capabilities": {"alwaysMatch": {
             "browserName": "chrome",
-            "timeouts": {"implicit": 20_000, "pageLoad": 60_000},
+            "timeouts": {"implicit": 60_000, "pageLoad": 120_000},
             "goog:chromeOptions": {"args": arguments},
         }}});
         let made = browser.post("", &wanted).await;
