@@ -11,6 +11,7 @@ use crate::adapters::{Adapter, Provider, ProviderSpec, Registry};
 pub(crate) const ED25519: &str = include_str!("../../tests/vectors/keys/ed25519-1.pem");
 pub(crate) const P256: &str = include_str!("../../tests/vectors/keys/p256-1.pem");
 pub(crate) const RSA: &str = include_str!("../../tests/vectors/keys/rsa-1.pem");
+pub(crate) const RSA_2: &str = include_str!("../../tests/vectors/keys/rsa-2.pem");
 
 #[test]
 fn every_folder_is_understood() {
@@ -68,6 +69,7 @@ pub(super) fn provider(adapter: &Adapter, registry: &Registry) -> Provider {
         name: "mine".into(),
         adapter: Some(adapter.name.to_string()),
         secrets: secret.iter().map(|secret| SecretString::from(*secret)).collect(),
+        decryption_keys: adapter.decrypts_first().then(|| RSA_2.into()).into_iter().collect(),
         public_url: "https://hooks.example.com".into(),
         options: adapter
             .options()

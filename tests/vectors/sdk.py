@@ -199,7 +199,22 @@ def openai_verify(r):
     return True
 
 
+def paypal_verify(r):
+    from OpenSSL import crypto
+    from paypalrestsdk.notifications import WebhookEvent
+    certs, store = r.line["config"]["certs"], crypto.X509Store()
+    for root in r.line["secrets"]:
+        store.add_cert(crypto.load_certificate(crypto.FILETYPE_PEM, root.encode()))
+    # In place of what it would fetch, and of the roots that it ships.
+    WebhookEvent._get_cert = staticmethod(lambda url: crypto.load_certificate(crypto.FILETYPE_PEM, certs[url].encode()))
+    WebhookEvent._get_certificate_store = classmethod(lambda cls: store)
+    head = "paypal-transmission-"
+    found = [r[head + "id"], r[head + "time"], r.line["config"]["webhook_id"], r.body, r["paypal-cert-url"], r[head + "sig"]]
+    return WebhookEvent.verify(*found, r["paypal-auth-algo"])
+
+
 LIBRARIES = {
+    "paypal": ("paypalrestsdk", None, paypal_verify),
     "stripe": ("stripe", stripe_sign, stripe_verify),
     "svix": standard("svix"),
     "clerk": standard("svix"),
