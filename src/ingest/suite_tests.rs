@@ -168,3 +168,26 @@ fn no_folder_deserves_a_second_look() {
     }
     assert!(warnings.is_empty(), "{}", warnings.join("\n"));
 }
+
+#[test]
+fn the_example_for_contributors_is_a_whole_adapter_in_ten_lines() {
+    let text = include_str!("../../CONTRIBUTING.md");
+    let block = |mark: &str| text.split_once(mark).unwrap().1.split_once("```").unwrap().0;
+    let (manifest, sample) = (block("```toml\n"), block("and its sample, `samples/order.paid.http`:\n\n```\n"));
+    assert_eq!(manifest.lines().count(), 10);
+    let mut registry = Registry::default();
+    registry.insert(Adapter::parse("acme", manifest).unwrap());
+    let spec = ProviderSpec {
+        name: "acme".into(),
+        secrets: vec![SecretString::from("secret")],
+        ..ProviderSpec::default()
+    };
+    let acme = Provider::new(spec, &registry).unwrap();
+    let sample = OwnedRequest::parse_sample(sample.as_bytes(), "https://hooks.example.com").unwrap();
+    let signed = sign(&acme, &sample, now(), Bad::None).unwrap();
+    let headers = signed.header_list();
+    let Ok(Ingested::Events { events, .. }) = ingest(&acme, &signed.raw(&headers), now()) else {
+        panic!("refused");
+    };
+    assert_eq!(events[0].event_type.as_deref(), Some("order.paid"));
+}

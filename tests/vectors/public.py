@@ -668,6 +668,10 @@ def more_cases(out, make):
         out.rejected("a certificate of another host", sent(SigningCertURL="https://evil.example/SimpleNotificationService-1.pem"), [])
         out.rejected("unsigned", make.post(name, json.dumps(confirm).replace("{{signature}}", "").encode(), [make.JSON]), [])
         out.rejected("another version", sent(SignatureVersion="3"), [])
+        for case, value in (("malformed signature", b"garbage"), ("empty signature", b"")):
+            bad = request.copy()
+            bad.body = re.sub(rb'("Signature" : ")[^"]*', lambda m: m[1] + value, bad.body)
+            out.rejected(case, bad, [])
         theirs = make.sample(name, "Notification", key, now)
         theirs.body = theirs.body.replace(arn.encode(), b"arn:aws:sns:us-east-1:999999999999:theirs")
         sns(theirs, key, now)
@@ -730,6 +734,8 @@ def more_cases(out, make):
         out.rejected("missing signature", bad, [key])
         bad.body += b"&p_signature="
         out.rejected("empty signature", bad, [key])
+        bad.body += b"garbage"
+        out.rejected("malformed signature", bad, [key])
         bad = request.copy()
         bad.body += b"&Extra=1"
         out.rejected("an added field", bad, [key])

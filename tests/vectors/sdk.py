@@ -213,7 +213,16 @@ def paypal_verify(r):
     return WebhookEvent.verify(*found, r["paypal-auth-algo"])
 
 
+def mailgun_verify(r):
+    from mailgun.security import SecurityGuard
+    signed = json.loads(r.body)["signature"]
+    # An event of a subaccount is signed by its parent too.
+    found = [signed["signature"], signed.get("parent-signature", "")]
+    return any(SecurityGuard.verify_webhook(r.secret, signed["token"], signed["timestamp"], value) for value in found)
+
+
 LIBRARIES = {
+    "mailgun": ("mailgun", None, mailgun_verify),
     "paypal": ("paypalrestsdk", None, paypal_verify),
     "stripe": ("stripe", stripe_sign, stripe_verify),
     "svix": standard("svix"),
