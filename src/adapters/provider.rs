@@ -15,7 +15,7 @@ use super::{
     expr::Expr,
     fetched::KeyCache,
     jwe::DecryptionKey,
-    keys::Key,
+    keys::{Key, Material},
     lint,
     normalize::Normalize,
     provider_keys::{answer_macs, ciphers, decryption_keys, make_keys, roots},
@@ -222,10 +222,11 @@ impl Provider {
         Some(&self.rules.signatures.get(index)?.name)
     }
 
-    /// Whether the sender's keys must be fetched.
+    /// Whether a rule that counts wants the sender's keys fetched.
     #[must_use]
     pub fn fetches_keys(&self) -> bool {
-        self.rules.signatures.iter().any(|rule| rule.fetched)
+        let mut keys = self.keys.iter().flatten();
+        keys.any(|key| matches!(key.material, Material::Fetched))
     }
 
     /// Takes over the fetched keys, and the calls that wait, of the provider that this one replaces.

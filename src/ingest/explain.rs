@@ -319,7 +319,8 @@ fn outcome(steps: &mut Steps, result: Result<Ingested<'_>, Rejection>) {
         Err(rejection) => {
             steps.bad(format!("{} ({}): {rejection}", rejection.status(), rejection.reason()));
             if rejection == Rejection::CannotDecrypt {
-                steps.hint("has the sender the public half of one of `decryption_keys`, and is the body as it arrived?");
+                steps
+                    .hint("has the sender the public half of one of `decryption_keys`, and is the body as it arrived?");
             }
         }
     }

@@ -173,7 +173,10 @@ fn no_folder_deserves_a_second_look() {
 fn the_example_for_contributors_is_a_whole_adapter_in_ten_lines() {
     let text = include_str!("../../CONTRIBUTING.md");
     let block = |mark: &str| text.split_once(mark).unwrap().1.split_once("```").unwrap().0;
-    let (manifest, sample) = (block("```toml\n"), block("and its sample, `samples/order.paid.http`:\n\n```\n"));
+    let (manifest, sample) = (
+        block("```toml\n"),
+        block("and its sample, `samples/order.paid.http`:\n\n```\n"),
+    );
     assert_eq!(manifest.lines().count(), 10);
     let mut registry = Registry::default();
     registry.insert(Adapter::parse("acme", manifest).unwrap());
