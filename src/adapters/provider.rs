@@ -222,6 +222,12 @@ impl Provider {
         Some(&self.rules.signatures.get(index)?.name)
     }
 
+    /// Whether its events name what they are ordered by.
+    #[must_use]
+    pub fn orders(&self) -> bool {
+        !self.rules.event.ordering.is_empty()
+    }
+
     /// Whether a rule that counts wants the sender's keys fetched.
     #[must_use]
     pub fn fetches_keys(&self) -> bool {
