@@ -132,7 +132,7 @@ fn keys_at_a_url_that_options_decide_are_due_before_any_request() {
     let due = |environment: Option<&str>, accept: Option<&str>| {
         let secrets: &[&str] = match accept {
             Some("fetched") => &[],
-            _ => &[super::suite_tests::RSA],
+            _ => &[suite_tests::RSA],
         };
         let mut spec = spec(secrets);
         spec.options = environment
@@ -143,7 +143,7 @@ fn keys_at_a_url_that_options_decide_are_due_before_any_request() {
         let provider = Provider::new(spec, &registry(manifest)).unwrap();
         assert_eq!(provider.fetches_keys(), accept != Some("pinned"));
         assert!(!provider.warnings().iter().any(|text| text.contains("environment")));
-        provider.due_keys(super::tests::now())
+        provider.due_keys(tests::now())
     };
     assert_eq!(due(None, None), ["https://keys.example.com/set"]);
     assert_eq!(due(Some("test"), None), ["https://test-keys.example.com/set"]);
