@@ -1,4 +1,4 @@
-//! The dashboard in a real browser: Chromium, driven through chromedriver, which speaks W3C WebDriver (HTTP and JSON, so a
+//! The dashboard in a real browser: Chromium, driven through chromedriver, which speaks W3C `WebDriver` (HTTP and JSON, so a
 //! crate for it would be larger than what is needed here). `tests/run` installs both; without them the test is skipped
 //! with a word.
 //!
@@ -22,7 +22,7 @@ struct Browser {
     driver: Child,
 }
 
-/// How WebDriver names an element in JSON.
+/// How `WebDriver` names an element in JSON.
 const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
 
 impl Browser {
