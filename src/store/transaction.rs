@@ -1,22 +1,30 @@
-//! A transaction of the store as code outside of it sees it. The code runs on a thread of its own and sends each
+//! A transaction of the store as code outside of it sees it: native handlers, handlers of an API, programs. The code runs on a thread of its own and sends each
 //! statement to whoever owns the connection, so code that hangs or panics costs its own attempt and a thread, never the
 //! connection. On SQLite that connection is the only writer.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{Arc, mpsc},
+    sync::{Arc, Mutex, PoisonError, mpsc},
     thread,
+    time::Duration,
 };
 
 use jiff::Timestamp;
 
-use super::{InTransaction, SqlValue};
+use super::{InTransaction, SqlValue, StoreError};
+
+/// How long the code of an API's handler may hold its transaction; on SQLite, where it holds the only writer, any code.
+pub(crate) const LONGEST: Duration = Duration::from_secs(5);
 
 /// Rows that one query may give: they are held in memory while the transaction is open.
 const MOST_ROWS: usize = 10_000;
 
-/// An open transaction of the store, in which the delivery is settled: what is done here commits together with the
-/// settle, or not at all.
+/// An open transaction of the store. What is done here commits together with what it belongs to, or not at all: the settle
+/// of a delivery ([`Done::within`](crate::Done::within)), or the key and the answer of a request
+/// ([`KeyTransaction`](crate::idempotency::KeyTransaction)).
+///
+/// It is not async, because nothing outside may be waited for while a transaction is open: on SQLite it holds the only
+/// writer, and nothing is stored meanwhile. Ask the network before, and do here only what belongs together.
 ///
 /// Statements are single ones, with parameters `$1`, `$2`, … on both engines; those that control the transaction or the
 /// session are refused. After a statement has failed, the transaction can only be undone.
@@ -29,6 +37,54 @@ pub struct Transaction {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct SqlError(pub(super) String);
+
+/// Why nothing was committed.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum TransactionError {
+    /// The code's own failure, a statement's, or a limit that it broke.
+    #[error("{0}")]
+    Failed(String),
+    /// Its key was taken over by another meanwhile.
+    #[error("the key is held by another")]
+    Stale,
+    #[error(transparent)]
+    Store(StoreError),
+}
+
+impl From<StoreError> for TransactionError {
+    fn from(error: StoreError) -> Self {
+        match error {
+            // What is wrong with the code or its values would be wrong again.
+            StoreError::Refused(why) => Self::Failed(why),
+            error => Self::Store(error),
+        }
+    }
+}
+
+/// What code in a transaction leaves for who had it run; the last run is the one that counts.
+pub(crate) struct Left<T>(Arc<Mutex<Option<T>>>);
+
+impl<T> Left<T> {
+    pub(crate) fn put(&self, value: Option<T>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = value;
+    }
+
+    pub(crate) fn take(&self) -> Option<T> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+impl<T> Default for Left<T> {
+    fn default() -> Self {
+        Self(Arc::default())
+    }
+}
+
+impl<T> Clone for Left<T> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
 
 /// One row of an answer.
 #[derive(Debug, Clone, PartialEq)]
@@ -93,6 +149,11 @@ impl Transaction {
     /// What the database says, also of a column whose type cannot be read. The transaction can only be undone then.
     pub fn query(&mut self, sql: &str, params: &[SqlValue]) -> Result<Vec<Row>, SqlError> {
         self.ask(sql, params).map(|reply| reply.rows)
+    }
+
+    /// The first failure of a statement, if one has failed.
+    pub(crate) fn sound(&self) -> Result<(), SqlError> {
+        self.failed.clone().map_or(Ok(()), Err)
     }
 
     fn ask(&mut self, sql: &str, params: &[SqlValue]) -> Result<Reply, SqlError> {
@@ -329,7 +390,7 @@ mod tests {
         assert!(matches!(said.recv(), Ok(Said::Ended(Err(why))) if why.contains("no luck")));
 
         let (go, wait) = mpsc::channel::<()>();
-        let wait = std::sync::Mutex::new(wait);
+        let wait = Mutex::new(wait);
         let hangs: InTransaction = Arc::new(move |_| {
             let _ = wait.lock().unwrap().recv();
             Ok(())

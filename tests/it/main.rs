@@ -20,6 +20,7 @@ mod native;
 mod once;
 mod operate;
 mod ordering;
+mod orders;
 mod outage;
 mod outbox;
 mod people;

@@ -18,7 +18,6 @@ mod read;
 mod secrets;
 mod settle;
 mod steps;
-mod transact;
 mod upkeep;
 mod writer;
 
@@ -144,6 +143,21 @@ impl SqliteStore {
         self.ask(writer::job(work))
     }
 
+    /// Asks for an effect or for code; if the future is dropped, what has not begun does not begin.
+    fn apply_asked(&self, asked: effects::Asked) -> StoreFuture<'static, Applied> {
+        let (reply, answer) = oneshot::channel();
+        let gone = CancellationToken::new();
+        let waits = gone.clone().drop_guard();
+        let sent = self
+            .writer
+            .send(Message::Apply(effects::Waiting { asked, reply, gone }));
+        Box::pin(async move {
+            let _waits = waits;
+            sent.map_err(|_| StoreError::Closed)?;
+            answer.await.unwrap_or(Err(StoreError::Closed))
+        })
+    }
+
     fn ask<T: Send + 'static>(
         &self,
         (job, answer): (Job, oneshot::Receiver<Result<T, StoreError>>),
@@ -167,12 +181,13 @@ impl Native for SqliteStore {
         self.on_writer(move |db| steps::record(db, &step))
     }
 
-    fn transact(&self, work: InTransaction, limit: Duration) -> StoreFuture<'_, ()> {
-        let limit = limit.min(effects::LONGEST);
-        self.on_writer(move |db| {
-            let gone = CancellationToken::new();
-            let patience = code::Patience { limit, gone: &gone };
-            effects::run_code(db, &mut effects::Checked::default(), &work, &patience)
+    fn transact(&self, work: InTransaction, limit: Duration) -> StoreFuture<'static, ()> {
+        let done = self.apply_asked(effects::Asked::Code { work, key: None, limit });
+        Box::pin(async move {
+            match done.await? {
+                Applied::Failed(why) => Err(StoreError::Refused(why)),
+                Applied::Done | Applied::Stale => Ok(()),
+            }
         })
     }
 }
@@ -247,17 +262,7 @@ impl Queue for SqliteStore {
     }
 
     fn apply(&self, effect: Effect) -> StoreFuture<'_, Applied> {
-        let (reply, answer) = oneshot::channel();
-        let gone = CancellationToken::new();
-        let waits = gone.clone().drop_guard();
-        let sent = self
-            .writer
-            .send(Message::Apply(effects::Waiting { effect, reply, gone }));
-        Box::pin(async move {
-            let _waits = waits;
-            sent.map_err(|_| StoreError::Closed)?;
-            answer.await.unwrap_or(Err(StoreError::Closed))
-        })
+        self.apply_asked(effects::Asked::Effect(effect))
     }
 
     fn renew(&self, leases: Vec<Lease>, lease: Duration) -> StoreFuture<'_, Vec<bool>> {

@@ -18,7 +18,7 @@ pub use api::{Api, Asked, Said};
 pub use client::{Reply, raw_exchange, stripe_body};
 pub use load::Load;
 pub use process::{Signal, resident_kib};
-pub use server::{Server, Setup, cerca};
+pub use server::{Server, Setup, cerca, clean};
 pub use sign::{GITHUB_SECRET, STRIPE_SECRET, github, hmac_hex, now, stripe, stripe_at, stripe_signature};
 pub use sink::{Answer, Asleep, Received, Sink};
 pub use store::{Engine, TestStore};
