@@ -44,17 +44,17 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         let principal = "header:authorization"
             .parse()
             .unwrap_or(cerca::idempotency::Principal::None);
+        let idempotent = Idempotent::new(Arc::clone(&layer), principal)
+            .methods(&["POST"])
+            .required(true)
+            .transactional()
+            .max_body(64 << 10, Duration::from_secs(10));
         App::new()
             .app_data(shared.clone())
             .app_data(web::PayloadConfig::new(64 << 10))
-            .wrap(
-                Idempotent::new(Arc::clone(&layer), principal)
-                    .required(true)
-                    .transactional()
-                    .max_body(64 << 10, Duration::from_secs(10)),
-            )
             .service(
                 web::resource("/orders")
+                    .wrap(idempotent)
                     .route(web::post().to(create))
                     .default_service(web::to(|| method("POST"))),
             )
