@@ -118,7 +118,9 @@ async fn create(body: Bytes, transaction: KeyTransaction) -> Result<HttpResponse
                 "insert into outbox (idempotency_key, topic, payload) values ($1, 'order.created', $2)",
                 &[(&id).into(), order.to_string().into()],
             )?;
-            Ok(Answer::new(201).header("location", format!("/orders/{id}")).json(&order))
+            Ok(Answer::new(201)
+                .header("location", format!("/orders/{id}"))
+                .json(&order))
         })
         .await
 }

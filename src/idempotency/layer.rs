@@ -8,8 +8,8 @@ use super::{
     refusal::Refusal,
 };
 use crate::store::{
-    Answering, HeldKey, InTransaction, KeptAnswer, KeyName, KeyStep, LONGEST, Left, NewKey, SqlError, Store, StoreError,
-    Transaction, TransactionError,
+    Answering, HeldKey, InTransaction, KeptAnswer, KeyName, KeyStep, LONGEST, Left, NewKey, SqlError, Store,
+    StoreError, Transaction, TransactionError,
 };
 
 /// Bytes of answers that are kept in memory for replays.

@@ -139,7 +139,11 @@ impl KeyTransaction {
         });
         let done = match &slot.run {
             Some(run) => slot.layer.answer(run, code).await,
-            None => slot.layer.transact_as(move |transaction| code(transaction)).await.map(Arc::new),
+            None => slot
+                .layer
+                .transact_as(move |transaction| code(transaction))
+                .await
+                .map(Arc::new),
         };
         match done {
             Ok(answer) => {

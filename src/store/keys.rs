@@ -185,11 +185,7 @@ pub trait Keys: Send + Sync {
     fn step(&self, held: HeldKey, step: KeyStep) -> StoreFuture<'static, bool>;
 
     /// Runs code and completes the key with the answer that it gives, in one transaction, of 5 s at most.
-    fn answer(
-        &self,
-        held: HeldKey,
-        work: Answering,
-    ) -> BoxFuture<'static, Result<Arc<KeptAnswer>, TransactionError>>;
+    fn answer(&self, held: HeldKey, work: Answering) -> BoxFuture<'static, Result<Arc<KeptAnswer>, TransactionError>>;
 
     /// Keys that were sent and whose lease is over, oldest first.
     fn abandoned(&self, limit: u32) -> StoreFuture<'_, Vec<KeyRow>>;

@@ -24,6 +24,7 @@ mod statement;
 mod task;
 #[cfg(test)]
 pub(crate) mod testing;
+mod thread;
 mod transaction;
 mod types;
 mod upkeep;
@@ -37,8 +38,8 @@ use crate::domain::{Claim, NewEvent, Settle};
 
 pub use jobs::run_job;
 pub use keys::{
-    Answering, HeldKey, KeptAnswer, KeyFilter, KeyName, KeyRow, KeyState, KeyStats, KeyStep, Keys, NewKey, RecoveryPoint,
-    Reserved,
+    Answering, HeldKey, KeptAnswer, KeyFilter, KeyName, KeyRow, KeyState, KeyStats, KeyStep, Keys, NewKey,
+    RecoveryPoint, Reserved,
 };
 pub use native::{InTransaction, Native, NewStep, Step, Work};
 pub use options::{Options, open};

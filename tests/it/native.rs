@@ -214,8 +214,14 @@ async fn steps_are_kept_when_a_dead_delivery_is_given_a_new_life(store: TestStor
     // Its tries were undone whole: had they left a row in the outbox, it would be a duplicate.
     one_event_came_of_it(&store, &server).await;
     let metrics = server.get("/metrics").await.text();
-    assert!(metrics.contains("cerca_outbox_relayed_total{outcome=\"stored\"} 1"), "{metrics}");
-    assert!(!metrics.contains("cerca_outbox_relayed_total{outcome=\"duplicate\"}"), "{metrics}");
+    assert!(
+        metrics.contains("cerca_outbox_relayed_total{outcome=\"stored\"} 1"),
+        "{metrics}"
+    );
+    assert!(
+        !metrics.contains("cerca_outbox_relayed_total{outcome=\"duplicate\"}"),
+        "{metrics}"
+    );
 }
 
 async fn the_command_refuses_a_native_handler_that_it_does_not_have(store: TestStore) {

@@ -49,7 +49,9 @@ fn program() -> PathBuf {
 
 impl Orders {
     async fn start(store: &TestStore) -> Self {
-        let log = store.folder().join(format!("orders-{:016x}.log", rand::random::<u64>()));
+        let log = store
+            .folder()
+            .join(format!("orders-{:016x}.log", rand::random::<u64>()));
         let mut child = clean(Command::new(program()))
             .env("ORDERS_STORE", &store.url)
             .env("ORDERS_LISTEN", "127.0.0.1:0")
@@ -62,7 +64,10 @@ impl Orders {
         wait_until("the program listens", async || {
             assert!(child.try_wait().unwrap().is_none(), "the program ended");
             let said = std::fs::read_to_string(&log).unwrap();
-            address = said.trim().strip_prefix("listening on http://").and_then(|a| a.parse().ok());
+            address = said
+                .trim()
+                .strip_prefix("listening on http://")
+                .and_then(|a| a.parse().ok());
             address.is_some()
         })
         .await;
@@ -244,7 +249,10 @@ async fn killed_between_the_commit_and_the_answer_the_answer_is_given_again(stor
     let first = program.order("k").await;
     assert_eq!((first.status, first.is_replay()), (201, true));
     let order: Value = serde_json::from_slice(&first.body).unwrap();
-    assert_eq!(first.header("location"), format!("/orders/{}", order["id"].as_str().unwrap()));
+    assert_eq!(
+        first.header("location"),
+        format!("/orders/{}", order["id"].as_str().unwrap())
+    );
     // From the memory of the process, and from the disk.
     assert_eq!(kept(&program.order("k").await), kept(&first));
     program.kill();
@@ -345,12 +353,17 @@ async fn an_order_that_is_undone_keeps_nothing(store: TestStore) {
     let failed = program.order("k").await;
     assert_eq!(failed.status, 500);
     assert_eq!(failed.header("content-type"), "application/problem+json");
-    assert!(!String::from_utf8_lossy(&failed.body).contains("outbox"), "what the database says is not the client's");
+    assert!(
+        !String::from_utf8_lossy(&failed.body).contains("outbox"),
+        "what the database says is not the client's"
+    );
     assert_eq!(orders(&store).await, 0);
     store.execute("alter table elsewhere rename to outbox").await;
     // The key is free.
     wait_until("the order is made", async || {
-        let reply = tokio::time::timeout(Duration::from_secs(10), program.order("k")).await.unwrap();
+        let reply = tokio::time::timeout(Duration::from_secs(10), program.order("k"))
+            .await
+            .unwrap();
         reply.status == 201
     })
     .await;

@@ -160,7 +160,10 @@ async fn code_that_takes_too_long_is_undone_and_holds_nobody_up(db: Db) {
         Ok(answer(201))
     });
     let slow = db.store.answer(ours, slow).await;
-    assert!(matches!(&slow, Err(TransactionError::Failed(why)) if why.contains("took longer")), "{slow:?}");
+    assert!(
+        matches!(&slow, Err(TransactionError::Failed(why)) if why.contains("took longer")),
+        "{slow:?}"
+    );
     assert_eq!(runs.load(SeqCst), 1);
     let next = held(&*db.store, minute("next", 1)).await;
     let insert = code(|tx| {

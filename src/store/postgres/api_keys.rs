@@ -26,11 +26,7 @@ impl Keys for PostgresStore {
         self.keys.step(held, step)
     }
 
-    fn answer(
-        &self,
-        held: HeldKey,
-        work: Answering,
-    ) -> BoxFuture<'static, Result<Arc<KeptAnswer>, TransactionError>> {
+    fn answer(&self, held: HeldKey, work: Answering) -> BoxFuture<'static, Result<Arc<KeptAnswer>, TransactionError>> {
         let (key, work) = Completes::new(held, work);
         let answer = key.answer.clone();
         let done = self.transactions.ask_while_waiting(move |db| {

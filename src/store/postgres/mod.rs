@@ -141,10 +141,7 @@ impl PostgresStore {
             settles: Arc::new(Semaphore::new(options.queue_settles)),
             stats: Cached::default(),
             keys: keys::KeyDesk::start(link("keys", PINNED), &closing),
-            transactions: Actor::pool(
-                (0..TRANSACTIONS).map(|_| link("transaction", effects::SETUP)),
-                &closing,
-            ),
+            transactions: Actor::pool((0..TRANSACTIONS).map(|_| link("transaction", effects::SETUP)), &closing),
             key_stats: Cached::default(),
             purge: Cursors::default(),
             lanes,

@@ -12,11 +12,12 @@ use super::{
     SqliteStore,
     effects::Asked,
     keys,
+    writer::single_job,
 };
 
 impl Keys for SqliteStore {
     fn reserve(&self, new: NewKey) -> StoreFuture<'static, Reserved> {
-        self.on_writer(move |db| keys::reserve(db, &new))
+        self.ask(single_job(move |db| keys::reserve(db, &new)))
     }
 
     fn take_over(&self, id: i64, lease: Duration) -> StoreFuture<'static, Option<HeldKey>> {
@@ -24,14 +25,10 @@ impl Keys for SqliteStore {
     }
 
     fn step(&self, held: HeldKey, step: KeyStep) -> StoreFuture<'static, bool> {
-        self.on_writer(move |db| keys::step(db, held, &step))
+        self.ask(single_job(move |db| keys::step(db, held, &step)))
     }
 
-    fn answer(
-        &self,
-        held: HeldKey,
-        work: Answering,
-    ) -> BoxFuture<'static, Result<Arc<KeptAnswer>, TransactionError>> {
+    fn answer(&self, held: HeldKey, work: Answering) -> BoxFuture<'static, Result<Arc<KeptAnswer>, TransactionError>> {
         let (key, work) = Completes::new(held, work);
         let answer = key.answer.clone();
         let done = self.apply_asked(Asked::Code {

@@ -19,7 +19,7 @@ use super::{
         Applied, Effect, InTransaction, LONGEST, Prepared, SqlValue, StoreError, Work,
         keys::Completes,
         statement::{refuse_control, took_longer, wrong_count},
-        transaction::Runner,
+        thread::Runner,
     },
     code::{self, CodeFailed, Patience},
     connect::Deadline,
