@@ -212,6 +212,12 @@ impl Provider {
         Some(&self.rules.signatures.get(index)?.name)
     }
 
+    /// Whether its events name what they are ordered by.
+    #[must_use]
+    pub fn orders(&self) -> bool {
+        !self.rules.event.ordering.is_empty()
+    }
+
     /// Whether the sender's keys must be fetched.
     #[must_use]
     pub fn fetches_keys(&self) -> bool {

@@ -91,15 +91,18 @@ pub fn plan(config: &Config, adapters: Option<&Path>) -> Result<Plan, ConfigErro
         Some((provider.name.to_string(), Arc::clone(normalize)))
     });
     match ready_handlers(config, form_fields.collect(), normalizers.collect()) {
-        Ok((routes, router)) if problems.is_empty() => Ok(Plan {
-            registry,
-            providers,
-            routes,
-            router,
-            gateways,
-            waiting,
-            warnings,
-        }),
+        Ok((routes, router)) if problems.is_empty() => {
+            warnings.extend(without_order(config, &providers, &router));
+            Ok(Plan {
+                registry,
+                providers,
+                routes,
+                router,
+                gateways,
+                waiting,
+                warnings,
+            })
+        }
         Ok(_) => Err(ConfigError(problems)),
         Err(error) => {
             problems.push(handler_problem(config, &error));
@@ -157,6 +160,28 @@ fn ready_handlers(
         normalizers: Arc::new(normalizers),
     };
     Ok((handlers::build(specs, &context)?, Router::new(specs)?))
+}
+
+/// Handlers that ask for order, and hear senders whose events name no key to order by.
+fn without_order(config: &Config, providers: &[Arc<Provider>], router: &Router) -> Vec<Problem> {
+    let mut warnings = Vec::new();
+    for (index, spec) in config.handlers.iter().enumerate() {
+        if spec.ordered().is_none() {
+            continue;
+        }
+        let unordered = providers
+            .iter()
+            .filter(|provider| !provider.orders() && router.hears(&spec.name, &provider.name, &provider.adapter));
+        let names: Vec<&str> = unordered.map(|provider| &*provider.name).collect();
+        if !names.is_empty() {
+            let message = format!(
+                "events of {} name no ordering key, so they are handled in any order; set `event.ordering` at the provider",
+                names.join(", ")
+            );
+            warnings.push(config.problem(&format!("handler[{index}].ordering"), message));
+        }
+    }
+    warnings
 }
 
 fn log_everything() -> Result<HandlerSpec, HandlerError> {

@@ -29,6 +29,12 @@ struct Pattern {
     event_type: GlobMatcher,
 }
 
+impl Pattern {
+    fn is_of(&self, provider: &str, adapter: &str) -> bool {
+        self.sender.is_match(provider) || self.sender.is_match(adapter)
+    }
+}
+
 #[derive(Default)]
 struct Kept {
     /// By provider; the adapter stands beside it because a provider may be registered anew with another one.
@@ -72,6 +78,16 @@ impl Router {
         routes
     }
 
+    /// Whether this handler may want an event of that sender, whatever its type.
+    #[must_use]
+    pub fn hears(&self, handler: &str, provider: &str, adapter: &str) -> bool {
+        self.routes
+            .iter()
+            .filter(|(name, _)| name == handler)
+            .flat_map(|(_, patterns)| patterns)
+            .any(|pattern| pattern.is_of(provider, adapter))
+    }
+
     fn recall(&self, provider: &str, adapter: &str, event_type: &str) -> Option<Arc<str>> {
         let kept = self.kept.read().unwrap_or_else(PoisonError::into_inner);
         let (of_adapter, types) = kept.providers.get(provider)?;
@@ -93,9 +109,7 @@ impl Router {
     }
 
     fn match_all(&self, provider: &str, adapter: &str, event_type: &str) -> Arc<str> {
-        let wants = |p: &Pattern| {
-            (p.sender.is_match(provider) || p.sender.is_match(adapter)) && p.event_type.is_match(event_type)
-        };
+        let wants = |p: &Pattern| p.is_of(provider, adapter) && p.event_type.is_match(event_type);
         let names: Vec<&str> = self
             .routes
             .iter()

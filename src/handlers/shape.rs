@@ -100,18 +100,18 @@ impl Shape {
     /// The payload that this handler is to be given.
     ///
     /// # Errors
-    /// A payload that is not JSON, and a filter that fails or never ends. Other bytes under this id cannot come, so another
-    /// try helps only after the configuration has changed; it is tried by the policy all the same.
+    /// A payload that is not JSON stays so, and is given up. A filter that fails or never ends can be put right in the
+    /// configuration, so it is tried by the policy.
     pub async fn apply<'a>(&self, claim: &'a Claim) -> Result<Shaped<'a>, Failure> {
         let mut outgoing = Outgoing::raw(claim);
         if let Some(filters) = &self.filters {
             let (filters, its_claim) = (filters.clone(), claim.clone());
             let given = jq::run_apart(move || filters.run(&its_claim)).await;
-            match given.unwrap_or_else(|| Err("the filter could not be run".into())) {
-                Err(error) => return Err(Failure::Retry(error)),
-                Ok(Given::Nothing(value)) => return Ok(Shaped::Filtered(format!("`when` gave {value}"))),
-                Ok(Given::Same) => {}
-                Ok(Given::Other(text)) => outgoing = Outgoing::new(claim, text.into(), Some(JSON)),
+            let unrun = || Err(Failure::Retry("the filter could not be run".into()));
+            match given.unwrap_or_else(unrun)? {
+                Given::Nothing(value) => return Ok(Shaped::Filtered(format!("`when` gave {value}"))),
+                Given::Same => {}
+                Given::Other(text) => outgoing = Outgoing::new(claim, text.into(), Some(JSON)),
             }
         }
         let unwritable = |error| Failure::Retry(format!("the event cannot be written as JSON: {error}"));
@@ -126,16 +126,19 @@ impl Shape {
 }
 
 impl Filters {
-    fn run(&self, claim: &Claim) -> Result<Given, String> {
+    fn run(&self, claim: &Claim) -> Result<Given, Failure> {
         let event = &claim.event;
         let field = self.form_fields.get(&*event.provider);
         let text =
             field.and_then(|field| form::field(event.content_type.as_deref()?.as_bytes(), &event.payload, field));
         let text = text.as_deref().unwrap_or(&event.payload);
-        let payload = jq::read(text).map_err(|error| format!("the body is not JSON: {error}"))?;
-        let variables = vec![about(event)?, self.normalized(claim)?];
+        let payload = jq::read(text).map_err(|error| Failure::GiveUp(format!("the body is not JSON: {error}")))?;
+        let variables = vec![
+            about(event).map_err(Failure::Retry)?,
+            self.normalized(claim).map_err(Failure::Retry)?,
+        ];
         if let Some(when) = &self.when {
-            match when.run(payload.clone(), variables.clone())? {
+            match when.run(payload.clone(), variables.clone()).map_err(Failure::Retry)? {
                 Val::Null => return Ok(Given::Nothing("null")),
                 Val::Bool(false) => return Ok(Given::Nothing("false")),
                 _ => {}
@@ -144,8 +147,8 @@ impl Filters {
         match &self.transform {
             None => Ok(Given::Same),
             Some(transform) => {
-                let made = transform.run(payload, variables)?;
-                let text = jq::write(&made).map_err(|error| format!("`transform` failed: {error}"))?;
+                let made = transform.run(payload, variables).map_err(Failure::Retry)?;
+                let text = jq::write(&made).map_err(|error| Failure::Retry(format!("`transform` failed: {error}")))?;
                 Ok(Given::Other(text))
             }
         }
@@ -281,9 +284,12 @@ mod tests {
                 "`transform` failed: it gives what is not JSON",
             ),
         ] {
-            let Err(Failure::Retry(error)) = shaped(keys, payload).await else {
-                panic!("{keys} should fail")
+            let (error, is_final) = match shaped(keys, payload).await {
+                Err(Failure::Retry(error)) => (error, false),
+                Err(Failure::GiveUp(error)) => (error, true),
+                other => panic!("{keys} should fail: {other:?}"),
             };
+            assert_eq!(is_final, error.starts_with("the body is not JSON"), "{keys}: {error}");
             assert!(
                 error.starts_with(expected) && !error.contains("hush"),
                 "{keys}: {error}"

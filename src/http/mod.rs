@@ -48,7 +48,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     idempotency::{Engine, Gateways, Idempotent, Principal},
-    store::Store,
+    store::{Store, answers},
 };
 
 pub use jobs::JobJson;
@@ -217,6 +217,8 @@ pub fn start(settings: Settings, services: Services, shutdown: CancellationToken
     let connections = connections::Connections::new(settings.silence);
     tokio::spawn(connections.clone().sweep(shutdown.clone()));
     let public = HttpServer::new(move || {
+        // Once for each of its threads.
+        actix_web::rt::spawn(answers::together());
         App::new()
             .app_data(shared.clone())
             .wrap_fn(|request, service| {

@@ -69,10 +69,16 @@ impl Refusal {
         let status = StatusCode::from_u16(rejection.status()).unwrap_or(StatusCode::BAD_REQUEST);
         let problem = match status {
             StatusCode::UNAUTHORIZED => Problem::unauthorized(),
-            StatusCode::BAD_REQUEST => Problem::bad_request(match rejection {
-                Rejection::MissingId => "the request holds no event id where this provider has it",
-                _ => "the request is not of the form that this provider sends",
-            }),
+            // Whoever reads this has proved itself, and may know what to mend.
+            StatusCode::BAD_REQUEST => match rejection {
+                Rejection::MissingId => {
+                    Problem::bad_request("the request holds no event id where this provider has it")
+                }
+                Rejection::MalformedBody(why) => Problem::bad_request(format!(
+                    "the request is not of the form that this provider sends: {why}"
+                )),
+                _ => Problem::bad_request("the request is not of the form that this provider sends"),
+            },
             StatusCode::SERVICE_UNAVAILABLE => Problem::unavailable("cannot be verified now; send it again"),
             other => Problem::new(other, "refused"),
         };

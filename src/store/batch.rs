@@ -9,17 +9,14 @@ use std::{
 };
 
 use jiff::Timestamp;
-use tokio::sync::oneshot;
 
 use super::{
     Accepted, Handoff, StoreError,
+    answers::{self, Waiter},
     budget::Permit,
     ordering::{self, Lane},
 };
 use crate::domain::{Claim, NewEvent, OrderedHandler, StoredEvent};
-
-/// Longest provider event id in bytes: what fits a PostgreSQL index row, the same on both engines.
-const MAX_ID_BYTES: usize = 2048;
 
 /// The worker that takes fresh deliveries, once it is known.
 pub(super) type HandoffSlot = Arc<OnceLock<Arc<dyn Handoff>>>;
@@ -27,7 +24,7 @@ pub(super) type HandoffSlot = Arc<OnceLock<Arc<dyn Handoff>>>;
 /// One request on its way to the commit.
 pub(super) struct Pending {
     pub(super) events: Vec<NewEvent>,
-    pub(super) reply: oneshot::Sender<Result<Vec<Accepted>, StoreError>>,
+    pub(super) waiter: Waiter,
     pub(super) permit: Permit,
 }
 
@@ -36,36 +33,11 @@ impl Pending {
         self.events.iter().map(NewEvent::size).sum()
     }
 
-    /// Answers with an error. The waiter may be gone; the events were queued all the same.
+    /// Answers with an error.
     pub(super) fn fail(self, error: StoreError) {
         drop(self.permit);
-        let _ = self.reply.send(Err(error));
+        self.waiter.answer(Err(error));
     }
-}
-
-/// What PostgreSQL's `text` or an index cannot hold is refused by both engines, before it can spoil a batch.
-pub(super) fn validate(events: &[NewEvent]) -> Result<(), StoreError> {
-    for event in events {
-        let texts = [
-            Some(&*event.provider),
-            Some(event.provider_event_id.as_str()),
-            event.event_type.as_deref(),
-            event.content_type.as_deref(),
-            Some(event.headers.as_str()),
-            event.ordering_key.as_deref(),
-        ];
-        if texts.iter().flatten().any(|text| text.contains('\0')) {
-            return Err(StoreError::Refused(
-                "a NUL character in an id, type, ordering key or header".to_owned(),
-            ));
-        }
-        if event.provider_event_id.len() > MAX_ID_BYTES {
-            return Err(StoreError::Refused(format!(
-                "an event id of more than {MAX_ID_BYTES} bytes"
-            )));
-        }
-    }
-    Ok(())
 }
 
 /// Takes requests off the queue up to the caps; at least one.
@@ -222,12 +194,13 @@ impl Batch {
     pub(super) fn finish(mut self, outcomes: &[RowOutcome], are_conflicts_written: bool) -> bool {
         let answers = self.answers(outcomes, are_conflicts_written);
         let is_any_left = self.hand_over(outcomes);
-        for (request, answer) in self.requests.into_iter().zip(answers) {
+        answers::deliver(self.requests.into_iter().zip(answers).map(|(request, answer)| {
             drop(request.permit);
-            let _ = request.reply.send(answer.ok_or_else(|| {
+            let answer = answer.ok_or_else(|| {
                 StoreError::Unavailable("could not compare with what is stored under a repeated id".to_owned())
-            }));
-        }
+            });
+            (request.waiter, answer)
+        }));
         is_any_left
     }
 

@@ -5,6 +5,7 @@
 //! No database call runs in a future that a client can drop: callers send a message to a task (PostgreSQL) or a thread
 //! (SQLite) that owns its connection, and wait for the answer.
 
+pub(crate) mod answers;
 mod assemble;
 mod batch;
 mod budget;
@@ -28,6 +29,7 @@ mod thread;
 mod transaction;
 mod types;
 mod upkeep;
+mod validate;
 mod walk;
 
 use std::{sync::Arc, time::Duration};

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use tokio::sync::oneshot;
 
-use super::{Accepted, Relayed, StoreError, TopicRoutes, batch::Pending, budget::Budget};
+use super::{Accepted, Relayed, StoreError, TopicRoutes, answers, batch::Pending, budget::Budget};
 use crate::domain::{Intent, NewEvent};
 
 /// Rows in one batch.
@@ -66,18 +66,18 @@ pub(super) fn sort(rows: Vec<Row>, order: &Order, routes: &TopicRoutes) -> Sorte
         intent.created_at = order.instant(intent.created_at);
         let routes = routes(&intent.topic);
         let event = intent.event(routes).and_then(|event: NewEvent| {
-            super::batch::validate(std::slice::from_ref(&event)).map_err(|error| error.to_string())?;
+            super::validate::validate(std::slice::from_ref(&event)).map_err(|error| error.to_string())?;
             Ok(event)
         });
         let permit = budget.take(0, 0);
         match (event, permit) {
             (Ok(event), Ok(permit)) => {
-                let (reply, answer) = oneshot::channel();
+                let (waiter, answer) = answers::channel();
                 sorted.taken.push(id);
                 sorted.answers.push(answer);
                 sorted.requests.push(Pending {
                     events: vec![event],
-                    reply,
+                    waiter,
                     permit,
                 });
             }

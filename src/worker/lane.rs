@@ -11,13 +11,13 @@ use std::{
 };
 
 use jiff::Timestamp;
-use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
 use tokio::{
     sync::{Notify, Semaphore},
     task::AbortHandle,
     time::Instant,
 };
 
+use super::metrics::Metrics;
 use crate::{
     domain::{Bucket, Claim},
     handlers::{Action, Route},
@@ -77,23 +77,6 @@ pub(super) struct Running {
     pub(super) started_at: Timestamp,
     pub(super) begun: Instant,
     pub(super) abort: AbortHandle,
-}
-
-/// Handles taken once: looking a metric up costs more than a cheap handler.
-pub(super) struct Metrics {
-    pub(super) done: Counter,
-    pub(super) retry: Counter,
-    pub(super) dead: Counter,
-    pub(super) released: Counter,
-    pub(super) filtered: Counter,
-    pub(super) postponed: Counter,
-    /// Sent, and no answer came.
-    pub(super) unknown: Counter,
-    /// The store did not say what became of an effect of its own; the claim is left to its lease.
-    pub(super) unsaid: Counter,
-    pub(super) stale: Counter,
-    pub(super) seconds: Histogram,
-    in_flight: Gauge,
 }
 
 /// The states of `Lane::backlog`.
@@ -361,25 +344,6 @@ impl Held {
             bytes: claim.event.size(),
             claim,
             since,
-        }
-    }
-}
-
-impl Metrics {
-    fn new(handler: &str) -> Self {
-        let attempts = |outcome: &'static str| counter!("cerca_attempts_total", "handler" => handler.to_owned(), "outcome" => outcome);
-        Self {
-            done: attempts("done"),
-            retry: attempts("retry"),
-            dead: attempts("dead"),
-            released: attempts("released"),
-            filtered: attempts("filtered"),
-            postponed: attempts("postponed"),
-            unknown: attempts("unknown"),
-            unsaid: attempts("unsaid"),
-            stale: counter!("cerca_claims_stale_total", "handler" => handler.to_owned()),
-            seconds: histogram!("cerca_attempt_seconds", "handler" => handler.to_owned()),
-            in_flight: gauge!("cerca_attempts_in_flight", "handler" => handler.to_owned()),
         }
     }
 }

@@ -14,6 +14,7 @@ mod doubt;
 mod handoff;
 mod isolation;
 mod lane;
+mod metrics;
 mod native;
 mod outage;
 mod renewals;

@@ -61,6 +61,26 @@ fn check_warns_once_of_what_deserves_a_look() {
 }
 
 #[test]
+fn order_that_no_sender_gives_is_warned_of() {
+    let place = Place::new();
+    let handlers = "[[handler]]\nname = \"a\"\nkind = \"log\"\nevents = [\"*\"]\nordering = \"key\"\n\
+                    [[handler]]\nname = \"b\"\nkind = \"log\"\nevents = [\"stripe:*\"]\nordering = \"key\"\n";
+    let token = "[[provider]]\nname = \"mine\"\nadapter = \"generic_token\"\nsecrets = [\"env:STRIPE_SECRET\"]\n";
+    place.write(&format!("{STRIPE}{token}{handlers}"));
+    let text = place.run(&["check"]).ok().stdout;
+    assert!(
+        text.contains("handler[0].ordering: events of mine name no ordering key"),
+        "{text}"
+    );
+    assert!(!text.contains("handler[1]"), "{text}");
+    place.write(&format!(
+        "{STRIPE}{token}event = {{ ordering = \"body:/customer\" }}\n{handlers}"
+    ));
+    let text = place.run(&["check"]).ok().stdout;
+    assert!(!text.contains("ordering"), "{text}");
+}
+
+#[test]
 fn a_store_is_looked_at_without_the_secrets_of_senders() {
     let place = Place::with(
         "[[provider]]\nname = \"stripe\"\nsecrets = [\"env:ABSENT\"]\n[[handler]]\nname = \"h\"\nkind = \"http\"\n\

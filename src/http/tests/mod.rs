@@ -5,6 +5,7 @@ mod limits;
 mod public;
 mod sqlite;
 mod store;
+mod transport;
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 

@@ -43,13 +43,14 @@ use self::{
 use super::{
     Accepted, Applied, AttemptLimit, Backlog, ClaimRequest, Effect, Handoff, InTransaction, Inbox, KeyStats, Lease,
     Native, NewStep, Options, Outbox, Queue, Relayed, Settled, Stats, Step, Store, StoreError, StoreFuture, Swept,
-    TopicRoutes, Who,
-    batch::{HandoffSlot, Pending, validate},
+    TopicRoutes, Who, answers,
+    batch::{HandoffSlot, Pending},
     budget::Budget,
     cache::Cached,
     outbox::Order,
     retention::Cursors,
     task::Task,
+    validate::validate,
 };
 use crate::domain::{Claim, NewEvent, OrderedHandler, Settle};
 
@@ -211,8 +212,8 @@ impl Inbox for PostgresStore {
         let queued = validate(&events)
             .and_then(|()| self.budget.take(events.len(), events.iter().map(NewEvent::size).sum()))
             .and_then(|permit| {
-                let (reply, answer) = oneshot::channel();
-                let pending = Pending { events, reply, permit };
+                let (waiter, answer) = answers::channel();
+                let pending = Pending { events, waiter, permit };
                 self.accepts.send(pending).map_err(|_| StoreError::Closed)?;
                 Ok(answer)
             });

@@ -3,6 +3,7 @@
 
 mod admin;
 mod api_keys;
+mod checkpoint;
 mod claim;
 mod code;
 mod connect;
@@ -36,14 +37,15 @@ use self::writer::{Job, Message};
 use super::{
     Accepted, Applied, AttemptLimit, Backlog, ClaimRequest, Effect, Handoff, InTransaction, Inbox, KeyStats, Lease,
     Native, NewStep, Options, Outbox, Queue, Relayed, Settled, Stats, Step, Store, StoreError, StoreFuture, Swept,
-    TopicRoutes, Who,
-    batch::{HandoffSlot, Pending, validate},
+    TopicRoutes, Who, answers,
+    batch::{HandoffSlot, Pending},
     budget::Budget,
     cache::Cached,
     ordering::Lane,
     outbox::Order,
     retention::Cursors,
     task::Task,
+    validate::validate,
 };
 use crate::domain::{Claim, NewEvent, OrderedHandler, Settle};
 
@@ -200,8 +202,8 @@ impl Inbox for SqliteStore {
         let queued = validate(&events)
             .and_then(|()| self.budget.take(events.len(), events.iter().map(NewEvent::size).sum()))
             .and_then(|permit| {
-                let (reply, answer) = oneshot::channel();
-                let pending = Pending { events, reply, permit };
+                let (waiter, answer) = answers::channel();
+                let pending = Pending { events, waiter, permit };
                 self.writer
                     .send(Message::Accept(pending))
                     .map_err(|_| StoreError::Closed)?;

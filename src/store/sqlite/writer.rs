@@ -18,6 +18,7 @@ use super::{
         Options, StoreError,
         batch::{HandoffSlot, Pending, take_capped},
     },
+    checkpoint::Checkpoints,
     connect::{self, Deadline},
     effects::{self, Waiting},
     ingest,
@@ -182,6 +183,8 @@ pub(super) struct Writer {
     /// The effects of the last transaction were slow.
     is_slow: bool,
     commits: u32,
+    /// `None`: the connection makes its own.
+    checkpoints: Option<Checkpoints>,
 }
 
 impl Writer {
@@ -199,10 +202,15 @@ impl Writer {
             lanes,
             is_slow: false,
             commits: 0,
+            checkpoints: None,
         }
     }
 
     pub(super) fn run(mut self, receiver: mpsc::Receiver<Message>) {
+        self.checkpoints = Checkpoints::start(&self.file, connect::CHECKPOINT_PAGES).ok();
+        if let (Some((db, _)), Some(_)) = (&self.db, &self.checkpoints) {
+            Checkpoints::take_over(db);
+        }
         let mut waits = Waits::default();
         let mut tries = 0;
         loop {
@@ -233,6 +241,7 @@ impl Writer {
             }
             std::thread::sleep(RETRY_PAUSE);
         }
+        self.checkpoints = None;
         if let Some((db, _)) = self.db.take() {
             let _ = db.execute_batch("PRAGMA optimize");
             let _ = db.close();
@@ -313,6 +322,9 @@ impl Writer {
                     metrics::histogram!("cerca_flush_events").record(events as f64);
                     metrics::histogram!("cerca_flush_seconds").record(start.elapsed().as_secs_f64());
                 }
+                if let Some(checkpoints) = &mut self.checkpoints {
+                    checkpoints.after_commit(&db);
+                }
                 self.db = Some((db, deadline));
                 self.bound_wal();
                 true
@@ -336,7 +348,13 @@ impl Writer {
     fn open(&mut self) -> rusqlite::Result<(Connection, Deadline)> {
         match self.db.take() {
             Some(db) => Ok(db),
-            None => connect::writer(&self.file),
+            None => {
+                let opened = connect::writer(&self.file)?;
+                if self.checkpoints.is_some() {
+                    Checkpoints::take_over(&opened.0);
+                }
+                Ok(opened)
+            }
         }
     }
 
@@ -347,7 +365,7 @@ impl Writer {
         }
     }
 
-    /// The automatic checkpoint cannot pass a reader. Where readers overlap for long, the log is cut here.
+    /// A checkpoint cannot pass a reader. Where readers overlap for long, the log is cut here.
     fn bound_wal(&mut self) {
         self.commits += 1;
         if self.commits < WAL_CHECK {
