@@ -24,6 +24,7 @@ on_both!(
     a_failed_transaction_leaves_nothing,
     many_transactions_each_complete_their_own_key,
     code_that_takes_too_long_is_undone_and_holds_nobody_up,
+    a_statement_that_takes_too_long_undoes_nobody_elses_work,
 );
 
 const INSERT: &str = "INSERT INTO orders VALUES ($1)";
@@ -173,4 +174,39 @@ async fn code_that_takes_too_long_is_undone_and_holds_nobody_up(db: Db) {
     db.store.answer(next, insert).await.unwrap();
     assert_eq!(db.number("SELECT count(*) FROM orders WHERE id = 2").await, 1);
     assert_eq!(db.number("SELECT count(*) FROM orders").await, 1);
+}
+
+async fn a_statement_that_takes_too_long_undoes_nobody_elses_work(db: Db) {
+    db.sql("CREATE TABLE orders (id BIGINT NOT NULL PRIMARY KEY)").await;
+    // On SQLite its end is the end of the whole transaction, which others may share.
+    let endless = "INSERT INTO orders
+        WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1000000000) SELECT count(*) FROM n";
+    let mut quick = Vec::new();
+    let mut slow = None;
+    for n in 0..20_i64 {
+        let ours = held(&*db.store, minute(&n.to_string(), 1)).await;
+        let work = code(move |tx| {
+            run(tx, INSERT, &[n.into()])?;
+            if n == 10 {
+                run(tx, endless, &[])?;
+            }
+            Ok(answer(201))
+        });
+        let done = tokio::spawn(db.store.answer(ours, work));
+        match n {
+            10 => slow = Some(done),
+            _ => quick.push(done),
+        }
+    }
+    for done in quick {
+        done.await.unwrap().unwrap();
+    }
+    let slow = slow.unwrap().await.unwrap();
+    assert!(
+        matches!(&slow, Err(TransactionError::Failed(why)) if why.contains("took longer")),
+        "{slow:?}"
+    );
+    assert_eq!(db.number("SELECT count(*) FROM orders").await, 19);
+    let completed = "SELECT count(*) FROM api_idempotency_keys WHERE status = 'completed'";
+    assert_eq!(db.number(completed).await, 19);
 }

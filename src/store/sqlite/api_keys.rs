@@ -11,8 +11,8 @@ use super::{
     },
     SqliteStore,
     effects::Asked,
+    job::single_job,
     keys,
-    writer::single_job,
 };
 
 impl Keys for SqliteStore {

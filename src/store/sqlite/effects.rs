@@ -23,10 +23,10 @@ use super::{
     },
     code::{self, CodeFailed, Patience},
     connect::Deadline,
+    job::in_savepoint,
     keys,
     lanes::Lanes,
     settle::{finish, remember},
-    writer::in_savepoint,
 };
 use crate::domain::AttemptOutcome;
 

@@ -9,6 +9,7 @@ mod code;
 mod connect;
 mod effects;
 mod ingest;
+mod job;
 mod keys;
 mod lanes;
 mod outbox;
@@ -33,7 +34,7 @@ use sqlx::SqlitePool;
 use tokio::sync::{Mutex, Semaphore, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use self::writer::{Job, Message};
+use self::{job::Job, writer::Message};
 use super::{
     Accepted, Applied, AttemptLimit, Backlog, ClaimRequest, Effect, Handoff, InTransaction, Inbox, KeyStats, Lease,
     Native, NewStep, Options, Outbox, Queue, Relayed, Settled, Stats, Step, Store, StoreError, StoreFuture, Swept,
@@ -142,7 +143,7 @@ impl SqliteStore {
         &self,
         work: impl FnOnce(&rusqlite::Connection) -> rusqlite::Result<T> + Send + 'static,
     ) -> StoreFuture<'static, T> {
-        self.ask(writer::job(work))
+        self.ask(job::job(work))
     }
 
     /// Asks for an effect or for code; if the future is dropped, what has not begun does not begin.
@@ -231,7 +232,7 @@ impl Inbox for SqliteStore {
 
 impl Queue for SqliteStore {
     fn claim(&self, request: ClaimRequest) -> StoreFuture<'_, Vec<Claim>> {
-        self.ask(writer::claim_job(move |db| claim::claim(db, &request)))
+        self.ask(job::claim_job(move |db| claim::claim(db, &request)))
     }
 
     fn claim_suspect(&self, handlers: Vec<Arc<str>>, lease: Duration) -> StoreFuture<'_, Option<Claim>> {
