@@ -305,10 +305,7 @@ async fn killed_at_any_moment_each_key_has_one_order_and_one_event(store: TestSt
     assert_eq!(store.number("select count(distinct item) from orders").await, all);
 
     // What the transactions wrote to the outbox becomes events: of every order one, and of none that was undone.
-    let server = Setup::new(&store)
-        .with("[[handler]]\nname = \"told\"\nkind = \"log\"\nevents = [\"outbox:order.created\"]\n")
-        .start()
-        .await;
+    let server = Setup::new(&store).start().await;
     wait_until("the outbox is empty", async || {
         store.number("select count(*) from outbox").await == 0
     })
