@@ -26,7 +26,7 @@ impl Subject {
     }
 
     fn with(adapter: &str, size: usize, options: impl FnOnce(&mut ProviderSpec)) -> Self {
-        let registry = Registry::embedded().unwrap();
+        let registry = Registry::embedded();
         let public_url = "https://hooks.example.com";
         let sample = registry.get(adapter).unwrap().samples().values().next().unwrap();
         let mut sample = OwnedRequest::parse_sample(sample, public_url).unwrap();

@@ -64,10 +64,6 @@ impl Files {
     pub(crate) fn add(&mut self, path: &str, content: Vec<u8>) {
         self.files.insert(path.to_owned(), content);
     }
-
-    pub(crate) fn has_manifest(&self) -> bool {
-        self.files.contains_key("adapter.toml")
-    }
 }
 
 impl Adapter {

@@ -197,7 +197,7 @@ mod tests {
 
     /// What is told of a provider; `options` and `signature` as TOML.
     fn told(adapter: &str, secret: &str, options: &str, signature: &str, public_url: &str) -> String {
-        let registry = Registry::embedded().unwrap();
+        let registry = Registry::embedded();
         let options: toml::Table = toml::from_str(options).unwrap();
         let spec = ProviderSpec {
             name: "p".into(),

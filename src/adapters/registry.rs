@@ -4,6 +4,7 @@ use std::{
     collections::BTreeMap,
     fs, io,
     path::{Path, PathBuf},
+    sync::{LazyLock, OnceLock},
 };
 
 use rust_embed::RustEmbed;
@@ -16,10 +17,29 @@ use super::adapter::{Adapter, AdapterError, Files};
 #[allow_missing = true]
 struct Embedded;
 
-/// All adapters, by name.
+/// The names of their files, by folder.
+static FOLDERS: LazyLock<BTreeMap<String, Vec<String>>> = LazyLock::new(|| {
+    let mut folders: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for path in Embedded::iter() {
+        if let Some((folder, file)) = path.split_once('/') {
+            folders.entry(folder.to_owned()).or_default().push(file.to_owned());
+        }
+    }
+    folders.retain(|_, files| files.iter().any(|file| file == "adapter.toml"));
+    folders
+});
+
+/// All adapters, by name. Those of the binary are read when they are first asked for, because few are used.
 #[derive(Debug, Default)]
 pub struct Registry {
-    adapters: BTreeMap<String, Adapter>,
+    adapters: BTreeMap<String, Entry>,
+}
+
+#[derive(Debug)]
+enum Entry {
+    Read(Box<Adapter>),
+    /// `None` inside: it is wrong, which tests exclude for a released binary.
+    Embedded(OnceLock<Option<Box<Adapter>>>),
 }
 
 /// Why the adapters cannot be read.
@@ -34,11 +54,12 @@ pub enum RegistryError {
 
 impl Registry {
     /// The adapters that come with the binary.
-    ///
-    /// # Errors
-    /// Where an embedded folder is wrong, which tests exclude for a released binary.
-    pub fn embedded() -> Result<Self, RegistryError> {
-        Self::strict(embedded_folders())
+    #[must_use]
+    pub fn embedded() -> Self {
+        let names = FOLDERS.keys().cloned();
+        Self {
+            adapters: names.map(|name| (name, Entry::Embedded(OnceLock::new()))).collect(),
+        }
     }
 
     /// The embedded adapters, and those in `directory`, which override those of the same name.
@@ -46,9 +67,11 @@ impl Registry {
     /// # Errors
     /// Where a folder cannot be read, or one is wrong.
     pub fn with_dir(directory: &Path) -> Result<Self, RegistryError> {
-        let mut folders = embedded_folders();
-        folders.extend(folders_in(directory)?);
-        Self::strict(folders)
+        let mut registry = Self::embedded();
+        for (name, files) in folders_in(directory)? {
+            registry.insert(Adapter::load(&name, files)?);
+        }
+        Ok(registry)
     }
 
     /// All adapters that are right, and what is wrong with the others; for `providers check`.
@@ -56,7 +79,7 @@ impl Registry {
     /// # Errors
     /// Where `directory` cannot be read.
     pub fn read_all(directory: Option<&Path>) -> Result<(Self, Vec<AdapterError>), RegistryError> {
-        let mut folders = embedded_folders();
+        let mut folders: BTreeMap<String, Files> = FOLDERS.keys().map(|name| (name.clone(), embedded(name))).collect();
         if let Some(directory) = directory {
             folders.extend(folders_in(directory)?);
         }
@@ -71,22 +94,16 @@ impl Registry {
         Ok((registry, errors))
     }
 
-    fn strict(folders: BTreeMap<String, Files>) -> Result<Self, RegistryError> {
-        let mut registry = Self::default();
-        for (name, files) in folders {
-            registry.insert(Adapter::load(&name, files)?);
-        }
-        Ok(registry)
-    }
-
     /// Adds an adapter, or replaces the one of its name.
     pub fn insert(&mut self, adapter: Adapter) {
-        self.adapters.insert(adapter.name.to_string(), adapter);
+        self.adapters
+            .insert(adapter.name.to_string(), Entry::Read(Box::new(adapter)));
     }
 
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&Adapter> {
-        self.adapters.get(name)
+        let (name, entry) = self.adapters.get_key_value(name)?;
+        entry.adapter(name)
     }
 
     /// All names, sorted.
@@ -96,7 +113,7 @@ impl Registry {
 
     /// All adapters, sorted by name.
     pub fn iter(&self) -> impl Iterator<Item = &Adapter> {
-        self.adapters.values()
+        self.adapters.iter().filter_map(|(name, entry)| entry.adapter(name))
     }
 
     /// A known name that looks like this one.
@@ -111,18 +128,32 @@ impl Registry {
     }
 }
 
-fn embedded_folders() -> BTreeMap<String, Files> {
-    let mut folders: BTreeMap<String, Files> = BTreeMap::new();
-    for path in Embedded::iter() {
-        if let (Some((folder, file)), Some(content)) = (path.split_once('/'), Embedded::get(&path)) {
-            let files = folders
-                .entry(folder.to_owned())
-                .or_insert_with(|| Files::new(&format!("providers/{folder}")));
+impl Entry {
+    fn adapter(&self, name: &str) -> Option<&Adapter> {
+        match self {
+            Self::Read(adapter) => Some(adapter),
+            Self::Embedded(cell) => cell
+                .get_or_init(|| {
+                    let read = Adapter::load(name, embedded(name));
+                    read.inspect_err(|error| tracing::error!(%error, "an adapter of the binary is wrong"))
+                        .ok()
+                        .map(Box::new)
+                })
+                .as_deref(),
+        }
+    }
+}
+
+/// The files of one folder of the binary.
+fn embedded(name: &str) -> Files {
+    let folder = format!("providers/{name}");
+    let mut files = Files::new(&folder);
+    for file in FOLDERS.get(name).into_iter().flatten() {
+        if let Some(content) = Embedded::get(&format!("{name}/{file}")) {
             files.add(file, content.data.into_owned());
         }
     }
-    folders.retain(|_, files| files.has_manifest());
-    folders
+    files
 }
 
 fn folders_in(directory: &Path) -> Result<BTreeMap<String, Files>, RegistryError> {

@@ -43,7 +43,7 @@ pub struct Plan {
 pub fn registry(folder: Option<&Path>) -> Result<Registry, RegistryError> {
     match folder {
         Some(folder) => Registry::with_dir(folder),
-        None => Registry::embedded(),
+        None => Ok(Registry::embedded()),
     }
 }
 

@@ -19,7 +19,7 @@ use crate::adapters::{Adapter, Provider, Registry, Scheme, Signature};
 
 #[test]
 fn no_change_of_what_is_signed_is_taken() {
-    let registry = Registry::embedded().unwrap();
+    let registry = Registry::embedded();
     let adapters: Vec<&Adapter> = registry.iter().collect();
     let next = AtomicUsize::new(0);
     let wrong: Vec<String> = std::thread::scope(|threads| {

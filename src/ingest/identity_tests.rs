@@ -13,7 +13,7 @@ use crate::{
 const JSON: (&str, &[u8]) = ("content-type", b"application/json");
 const FORM: (&str, &[u8]) = ("content-type", b"application/x-www-form-urlencoded");
 
-static REGISTRY: LazyLock<Registry> = LazyLock::new(|| Registry::embedded().unwrap());
+static REGISTRY: LazyLock<Registry> = LazyLock::new(Registry::embedded);
 
 /// The unique ids that an unverified request gives.
 fn ids(adapter: &str, content_type: (&str, &[u8]), body: &str) -> Vec<String> {

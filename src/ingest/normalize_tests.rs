@@ -19,7 +19,7 @@ fn original<'a>(event: &'a Identified<'_>, content_type: Option<&'a str>) -> Ori
 
 #[test]
 fn samples_are_said_in_common_words() {
-    let registry = Registry::embedded().unwrap();
+    let registry = Registry::embedded();
     let mut wrong = Vec::new();
     for adapter in registry.iter() {
         let Some(normalize) = adapter.normalize() else {

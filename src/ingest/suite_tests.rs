@@ -31,7 +31,7 @@ fn shared_vectors_are_met() {
     let Some(folder) = shared_vectors() else {
         return;
     };
-    let registry = Registry::embedded().unwrap();
+    let registry = Registry::embedded();
     let mut wrong = Vec::new();
     let mut lines = 0;
     for name in registry.names() {
@@ -91,7 +91,7 @@ fn reason(provider: &Provider, request: &OwnedRequest) -> Option<&'static str> {
 
 #[test]
 fn every_sample_signs_and_verifies_and_no_bad_one_does() {
-    let registry = Registry::embedded().unwrap();
+    let registry = Registry::embedded();
     for adapter in registry.iter() {
         assert!(!adapter.samples().is_empty(), "{}: no samples", adapter.name);
         let provider = provider(adapter, &registry);
@@ -136,7 +136,7 @@ fn every_sample_signs_and_verifies_and_no_bad_one_does() {
 
 #[test]
 fn the_vectors_of_every_folder_are_met() {
-    let registry = Registry::embedded().unwrap();
+    let registry = Registry::embedded();
     let mut wrong = Vec::new();
     for adapter in registry.iter() {
         let Some(text) = adapter.vectors() else {
@@ -157,7 +157,7 @@ fn the_vectors_of_every_folder_are_met() {
 
 #[test]
 fn no_folder_deserves_a_second_look() {
-    let registry = Registry::embedded().unwrap();
+    let registry = Registry::embedded();
     let mut warnings = Vec::new();
     for adapter in registry.iter() {
         for warning in adapter.lint() {
