@@ -13,6 +13,9 @@ use super::{Accepted, StoreError};
 
 pub(super) type Answer = Result<Vec<Accepted>, StoreError>;
 
+/// An answer and who waits for it.
+type Letter = (oneshot::Sender<Answer>, Answer);
+
 thread_local! {
     static HERE: RefCell<Option<Arc<Mailbox>>> = const { RefCell::new(None) };
 }
@@ -20,12 +23,12 @@ thread_local! {
 /// Where the answers for one thread are left.
 #[derive(Default)]
 struct Mailbox {
-    letters: Mutex<Vec<(oneshot::Sender<Answer>, Answer)>>,
+    letters: Mutex<Vec<Letter>>,
     arrived: Notify,
 }
 
 impl Mailbox {
-    fn lock(&self) -> MutexGuard<'_, Vec<(oneshot::Sender<Answer>, Answer)>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<Letter>> {
         self.letters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -52,7 +55,7 @@ pub(super) fn channel() -> (Waiter, oneshot::Receiver<Answer>) {
 
 /// Gives everyone their answer.
 pub(super) fn deliver(answers: impl Iterator<Item = (Waiter, Answer)>) {
-    let mut bags: Vec<(Arc<Mailbox>, Vec<(oneshot::Sender<Answer>, Answer)>)> = Vec::new();
+    let mut bags: Vec<(Arc<Mailbox>, Vec<Letter>)> = Vec::new();
     for (waiter, answer) in answers {
         let Some(mailbox) = waiter.mailbox else {
             let _ = waiter.reply.send(answer);

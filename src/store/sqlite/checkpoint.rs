@@ -110,7 +110,7 @@ impl Drop for Checkpoints {
     }
 }
 
-fn run(told: &mpsc::Receiver<()>, file: &PathBuf, state: &AtomicU8) {
+fn run(told: &mpsc::Receiver<()>, file: &Path, state: &AtomicU8) {
     let mut db = None;
     while told.recv().is_ok() {
         // Where it cannot be opened, or fails, everything is the writer's, as without this thread.
