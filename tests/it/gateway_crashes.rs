@@ -7,7 +7,7 @@ use tokio::sync::Notify;
 
 use crate::{
     gateway::{Reply, gateway, keyed, orders, try_call},
-    support::{Answer, Server, Signal, Sink, TestStore, on_both_stores, wait_until},
+    support::{Answer, Server, Signal, Sink, TestStore, is_stopped, on_both_stores, wait_until},
 };
 
 on_both_stores!(
@@ -129,6 +129,7 @@ async fn killed_before_the_record_the_upstream_is_asked(store: TestStore) {
             // It stands still while the answer comes, and dies before it can write it down.
             let answered = upstream.answered();
             server.signal(Signal::Stop);
+            wait_until("it stands still", async || is_stopped(server.pid())).await;
             stopped.notify_one();
             wait_until("the upstream has answered", async || upstream.answered() > answered).await;
             server.signal(Signal::Kill);

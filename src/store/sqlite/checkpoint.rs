@@ -5,7 +5,7 @@
 use std::{
     cell::Cell,
     ffi::c_int,
-    path::{Path, PathBuf},
+    path::Path,
     sync::{
         Arc,
         atomic::{AtomicU8, Ordering},

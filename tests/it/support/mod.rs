@@ -17,7 +17,7 @@ use futures_util::FutureExt as _;
 pub use api::{Api, Asked, Said};
 pub use client::{Reply, raw_exchange, stripe_body};
 pub use load::Load;
-pub use process::{Signal, resident_kib};
+pub use process::{Signal, is_stopped, resident_kib};
 pub use server::{Server, Setup, cerca, clean};
 pub use sign::{GITHUB_SECRET, STRIPE_SECRET, github, hmac_hex, now, stripe, stripe_at, stripe_signature};
 pub use sink::{Answer, Asleep, Received, Sink};
