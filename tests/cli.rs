@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "this whole binary is tests")]
 
+#[path = "cli/decryption.rs"]
+mod decryption;
 #[path = "cli/send.rs"]
 mod send;
 #[path = "cli/settings.rs"]

@@ -6,6 +6,7 @@ use super::{
     backfill::{Backfill, backfills},
     choices::Choice,
     compile::{RuleError, compile},
+    decrypt::Decrypt,
     lint,
     manifest::{Manifest, Sender},
     mistakes,
@@ -216,6 +217,12 @@ impl Adapter {
     #[must_use]
     pub fn options(&self) -> Vec<&str> {
         mistakes::all_options(&self.rules).into_iter().collect()
+    }
+
+    /// Whether the sender encrypts to a key of the registered provider (`decryption_keys`).
+    #[must_use]
+    pub fn decrypts_first(&self) -> bool {
+        self.rules.decrypt.as_ref().is_some_and(Decrypt::goes_first)
     }
 
     /// The form field that may carry the JSON body.

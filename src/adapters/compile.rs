@@ -9,7 +9,7 @@ use super::{
     compile_keys::{hosts, key_source},
     compile_selectors::{body_from, payload, redact, selectors},
     compile_signature::signature,
-    decrypt::decrypt,
+    decrypt::{Decrypt, decrypt},
     expr::{Doc, Expr},
     manifest::{BatchTable, HandshakeTable, Manifest, ResponseTable, Text, Texts},
     parser::{Allowed, Parser},
@@ -42,6 +42,7 @@ pub(crate) fn compile(manifest: &Manifest) -> Compiled<Rules> {
         Some(table) => Some(decrypt(&mut parser, table)?),
         None => None,
     };
+    parser.decrypts_first = decrypt.as_ref().is_some_and(Decrypt::goes_first);
     let signatures = manifest
         .signature
         .iter()

@@ -100,7 +100,11 @@ pub(crate) fn signature(parser: &mut Parser, index: usize, table: &SignatureTabl
     if timestamp.is_some() && !captures.iter().any(|name| name == "timestamp") {
         captures.push("timestamp".into());
     }
-    let mut sources = each(table.source.as_ref(), &key("source"), |text| parser.expr(text, base))?;
+    let found = Allowed {
+        decrypted: parser.decrypts_first,
+        ..base
+    };
+    let mut sources = each(table.source.as_ref(), &key("source"), |text| parser.expr(text, found))?;
     if let Some(header) = &table.header {
         if !sources.is_empty() {
             return fail(header, &key("header"), "expected `header` or `source`, not both");

@@ -1,5 +1,5 @@
-//! `[decrypt]`: bodies that are encrypted with a part of the secret, and signed as they are. AES-CBC proves nothing by
-//! itself, so nothing is decrypted before the signature holds.
+//! `[decrypt]`: bodies that are encrypted. With a part of the secret, and signed as they are: AES-CBC proves nothing by
+//! itself, so nothing is decrypted before the signature holds. Or to a key of ours, and signed inside (see [`super::jwe`]).
 
 use std::fmt;
 
@@ -12,6 +12,7 @@ use super::{
     compile::{Compiled, fail},
     compile_signature::key_steps,
     expr::Expr,
+    jwe::{Jwe, jwe},
     keys::{BASE64, decode},
     manifest::DecryptTable,
     parser::{Allowed, Parser},
@@ -28,14 +29,28 @@ const LENGTH: usize = 4;
 /// How a body is encrypted.
 #[derive(Debug, Clone)]
 pub(crate) struct Decrypt {
-    /// Where the ciphertext is, in base64.
+    /// Where the ciphertext is.
     pub(crate) source: Expr,
+    pub(crate) cipher: Cipher,
+    /// How the sender writes a ciphertext, for samples.
+    envelope: Option<String>,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) enum Cipher {
+    /// Opened once the signature of the ciphertext holds, with the secret that it holds for.
+    Cbc(Cbc),
+    /// Opened first, with the provider's `decryption_keys`: the signature lies in it.
+    Jwe(Jwe),
+}
+
+/// AES-256-CBC, in base64.
+#[derive(Debug, Clone)]
+pub(crate) struct Cbc {
     key: Vec<KeyStep>,
     iv: Iv,
     /// The text lies behind so many random bytes and its length.
     frame: Option<usize>,
-    /// How the sender writes a ciphertext, for samples.
-    pub(crate) envelope: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,44 +66,66 @@ pub(crate) struct CipherKey(SecretBox<[u8; KEY]>);
 
 /// Compiles `[decrypt]`.
 pub(crate) fn decrypt(parser: &mut Parser, table: &DecryptTable) -> Compiled<Decrypt> {
-    if table.cipher.get_ref() != "aes-256-cbc" {
-        return fail(&table.cipher, "decrypt.cipher", "expected `aes-256-cbc`");
-    }
     let source = parser
         .expr(table.source.get_ref(), Allowed::default())
         .or_else(|message| fail(&table.source, "decrypt.source", &message))?;
-    let (key, fetched) = key_steps(table.key.as_ref(), "decrypt.key")?;
-    if let (Some(texts), true) = (&table.key, fetched) {
-        return fail(texts, "decrypt.key", "a key that decrypts is never fetched");
-    }
-    let iv = match table.iv.get_ref().as_str() {
-        "key" => Iv::Key,
-        "front" => Iv::Front,
-        _ => {
-            return fail(
-                &table.iv,
-                "decrypt.iv",
-                "expected `key` (the key's first 16 bytes) or `front` (the ciphertext's)",
-            );
-        }
+    let cipher = match table.cipher.get_ref().as_str() {
+        "aes-256-cbc" => Cipher::Cbc(cbc(table)?),
+        "jwe" => Cipher::Jwe(jwe(table)?),
+        _ => return fail(&table.cipher, "decrypt.cipher", "expected `aes-256-cbc` or `jwe`"),
     };
     let mark = |text: &&String| text.matches(ENCRYPTED).count() == 1;
     match &table.envelope {
         Some(text) if !mark(&text.get_ref()) => fail(text, "decrypt.envelope", "expected `{{encrypted}}` once in it"),
         envelope => Ok(Decrypt {
             source,
-            key,
-            iv,
-            frame: table.frame,
+            cipher,
             envelope: envelope.as_ref().map(|text| text.get_ref().clone()),
         }),
     }
 }
 
+fn cbc(table: &DecryptTable) -> Compiled<Cbc> {
+    for (name, texts) in [("algorithms", &table.algorithms), ("encryption", &table.encryption)] {
+        if let Some(texts) = texts {
+            return fail(texts, &format!("decrypt.{name}"), "only `jwe` has such a key");
+        }
+    }
+    let (key, fetched) = key_steps(table.key.as_ref(), "decrypt.key")?;
+    if let (Some(texts), true) = (&table.key, fetched) {
+        return fail(texts, "decrypt.key", "a key that decrypts is never fetched");
+    }
+    const EXPECTED: &str = "expected `key` (the key's first 16 bytes) or `front` (the ciphertext's)";
+    let iv = match table.iv.as_ref().map(|text| (text, text.get_ref().as_str())) {
+        Some((_, "key")) => Iv::Key,
+        Some((_, "front")) => Iv::Front,
+        Some((text, _)) => return fail(text, "decrypt.iv", EXPECTED),
+        None => return fail(&table.cipher, "decrypt.iv", EXPECTED),
+    };
+    Ok(Cbc {
+        key,
+        iv,
+        frame: table.frame,
+    })
+}
+
 /// What stands for the ciphertext in an envelope.
-pub(crate) const ENCRYPTED: &str = "{{encrypted}}";
+const ENCRYPTED: &str = "{{encrypted}}";
 
 impl Decrypt {
+    /// Whether it is decrypted before anything is proved, because the proof lies in it.
+    pub(crate) fn goes_first(&self) -> bool {
+        matches!(self.cipher, Cipher::Jwe(_))
+    }
+
+    /// A ciphertext as the sender writes it, where that is known.
+    pub(crate) fn wrap(&self, ciphertext: &str) -> Option<Vec<u8>> {
+        let envelope = self.envelope.as_ref()?;
+        Some(envelope.replacen(ENCRYPTED, ciphertext, 1).into_bytes())
+    }
+}
+
+impl Cbc {
     /// The key of a secret.
     ///
     /// # Errors
@@ -166,13 +203,11 @@ mod tests {
 
     use super::*;
 
-    fn rule(iv: Iv, frame: Option<usize>) -> Decrypt {
-        Decrypt {
-            source: Expr::Body,
+    fn rule(iv: Iv, frame: Option<usize>) -> Cbc {
+        Cbc {
             key: vec![KeyStep::Sha256],
             iv,
             frame,
-            envelope: None,
         }
     }
 
@@ -198,7 +233,7 @@ mod tests {
             }
         }
         assert!(rule(Iv::Key, None).cipher_key(&"".into()).is_ok());
-        let short = Decrypt {
+        let short = Cbc {
             key: vec![KeyStep::Raw],
             ..rule(Iv::Key, None)
         };

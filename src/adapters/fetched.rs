@@ -2,13 +2,14 @@
 //! in here; [`super::Refresher`] does that, outside of any request.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::{Arc, Mutex, PoisonError, RwLock},
 };
 
 use jiff::Timestamp;
 
 use super::{
+    pins::is_pinned,
     public_key::{KeySet, pem},
     template::Template,
 };
@@ -63,6 +64,12 @@ pub(crate) struct KeyCache {
 }
 
 impl KeySource {
+    /// Resolves a URL that only the provider's options have a say in, so that it is fetched before a request asks.
+    pub(crate) fn fix(&mut self, options: &BTreeMap<String, String>) {
+        let url = self.fixed.take().or_else(|| self.url.over_options(options));
+        self.fixed = url.filter(|url| is_pinned(url, &self.hosts));
+    }
+
     /// Reads what was fetched.
     ///
     /// # Errors

@@ -102,7 +102,9 @@ pub(crate) struct DecryptTable {
     pub(crate) source: Text,
     pub(crate) cipher: Text,
     pub(crate) key: Option<Texts>,
-    pub(crate) iv: Text,
+    pub(crate) iv: Option<Text>,
+    pub(crate) algorithms: Option<Texts>,
+    pub(crate) encryption: Option<Texts>,
     pub(crate) frame: Option<usize>,
     pub(crate) envelope: Option<Text>,
 }

@@ -137,7 +137,7 @@ fn options(rules: &Rules) -> BTreeSet<&str> {
         let headers = handshake.headers.iter().flat_map(|(_, text)| text.exprs());
         handshake.body.exprs().into_iter().chain(headers)
     });
-    let keys = rules.key_source.iter().flat_map(|source| source.url.exprs());
+    let keys = rules.key_source.iter().flat_map(|source| source.url.required());
     let mut names = BTreeSet::new();
     for expr in sources.chain(messages).chain(answers).chain(keys) {
         gather(expr, &mut names);
@@ -154,6 +154,8 @@ pub(crate) fn all_options(rules: &Rules) -> BTreeSet<&str> {
     let handshakes = rules.handshakes.iter();
     let conditions = handshakes.flat_map(|handshake| handshake.when.iter().chain(&handshake.require));
     let mut names = options(rules);
+    let keys = rules.key_source.iter().flat_map(|source| source.url.exprs());
+    keys.for_each(|expr| gather(expr, &mut names));
     let event = &rules.event;
     let selectors = [&event.id, &event.key, &event.kind, &event.time, &event.ordering];
     for selector in selectors.into_iter().flatten() {

@@ -18,6 +18,7 @@ mod der;
 mod digest;
 mod expr;
 mod fetched;
+mod jwe;
 mod jwk;
 mod jwt;
 mod keys;
@@ -50,7 +51,7 @@ pub use registry::{Registry, RegistryError};
 
 pub(crate) use backfill::{Auth, Paging, Pointer, Range, RangeFormat};
 pub(crate) use chain::is_trusted;
-pub(crate) use decrypt::ENCRYPTED;
+pub(crate) use decrypt::Cipher;
 pub(crate) use digest::{Digester, Tag, hash};
 pub(crate) use expr::{Doc, Expr, Function};
 pub(crate) use fetched::{Fetched, KeySource};

@@ -33,6 +33,8 @@ pub(crate) struct Allowed<'a> {
 #[derive(Debug, Default)]
 pub(crate) struct Parser {
     pub(crate) documents: Documents,
+    /// Whether bodies are decrypted first, so that signatures may lie in them.
+    pub(crate) decrypts_first: bool,
 }
 
 const DECRYPTED: &str = "it is only for what is read after verification, where there is `[decrypt]`";
@@ -80,6 +82,9 @@ impl Parser {
             "first" => return self.list(name, rest, allowed).map(Expr::First),
             "sorted" => return self.list(name, rest, allowed).map(Expr::Sorted),
             "xml" => return self.xml(rest, allowed),
+            "decrypt" if self.decrypts_first => {
+                return Err("`decrypt(…)` is for a cipher that is keyed with the secret".into());
+            }
             "decrypt" if allowed.decrypted => {
                 let inner = rest.strip_suffix(')').ok_or("expected `decrypt(expression)`")?;
                 return Ok(Expr::Decrypt(Box::new(self.expr(inner, allowed)?)));

@@ -14,10 +14,11 @@ use super::{
     digest::Digester,
     expr::Expr,
     fetched::KeyCache,
-    keys::Key,
+    jwe::DecryptionKey,
+    keys::{Key, Material},
     lint,
     normalize::Normalize,
-    provider_keys::{answer_macs, ciphers, make_keys, roots},
+    provider_keys::{answer_macs, ciphers, decryption_keys, make_keys, roots},
     registry::Registry,
     rules::Rules,
 };
@@ -32,6 +33,8 @@ pub struct ProviderSpec {
     pub adapter: Option<String>,
     /// Newest first; any of them suffices.
     pub secrets: Vec<SecretString>,
+    /// Private RSA keys (PEM) that the sender encrypts to; any of them suffices. Only where its adapter decrypts so.
+    pub decryption_keys: Vec<SecretString>,
     /// Overrides every signature's tolerance: a duration, or `none`.
     pub tolerance: Option<String>,
     /// Scheme, host and port that senders call, without a trailing slash.
@@ -75,6 +78,8 @@ pub struct Provider {
     pub(crate) options: BTreeMap<String, String>,
     /// By secret, where bodies are encrypted.
     pub(crate) ciphers: Vec<CipherKey>,
+    /// That senders encrypt to.
+    pub(crate) decryption_keys: Vec<DecryptionKey>,
     normalize: Option<Arc<Normalize>>,
     backfills: Arc<[Backfill]>,
     /// The keys of `[keys]` that are at hand.
@@ -136,6 +141,9 @@ impl Provider {
                 similar: registry.similar(adapter_name),
             })?;
         let mut rules = rules(&spec, adapter)?;
+        if let Some(source) = &mut rules.key_source {
+            source.fix(&spec.options);
+        }
         let counts = accepted(&spec, &rules)?;
         if let Some(text) = &spec.tolerance {
             let tolerance = tolerance(text).map_err(|problem| setting(&spec, "tolerance", problem))?;
@@ -146,6 +154,7 @@ impl Provider {
         }
         let keys = make_keys(&spec, &rules, &counts)?;
         let ciphers = ciphers(&spec, &rules)?;
+        let decryption_keys = decryption_keys(&spec, &rules)?;
         let warnings = lint::provider(&spec, adapter, &rules);
         let roots = roots(&spec, &rules);
         Ok(Self {
@@ -162,6 +171,7 @@ impl Provider {
             rules,
             keys,
             ciphers,
+            decryption_keys,
             fetched: Arc::default(),
             calls: Arc::default(),
             roots,
@@ -218,10 +228,11 @@ impl Provider {
         !self.rules.event.ordering.is_empty()
     }
 
-    /// Whether the sender's keys must be fetched.
+    /// Whether a rule that counts wants the sender's keys fetched.
     #[must_use]
     pub fn fetches_keys(&self) -> bool {
-        self.rules.signatures.iter().any(|rule| rule.fetched)
+        let mut keys = self.keys.iter().flatten();
+        keys.any(|key| matches!(key.material, Material::Fetched))
     }
 
     /// Takes over the fetched keys, and the calls that wait, of the provider that this one replaces.

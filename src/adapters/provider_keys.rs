@@ -3,8 +3,9 @@
 use secrecy::{ExposeSecret as _, SecretString};
 
 use super::{
-    decrypt::CipherKey,
+    decrypt::{Cipher, CipherKey, Decrypt},
     digest::Digester,
+    jwe::DecryptionKey,
     keys::{self, Key},
     provider::{ProviderError, ProviderSpec},
     public_key::pem,
@@ -67,7 +68,7 @@ pub(super) fn make_keys(spec: &ProviderSpec, rules: &Rules, counts: &[bool]) -> 
 
 /// The keys that decrypt, by secret.
 pub(super) fn ciphers(spec: &ProviderSpec, rules: &Rules) -> Result<Vec<CipherKey>, ProviderError> {
-    let Some(decrypt) = &rules.decrypt else {
+    let Some(Cipher::Cbc(decrypt)) = rules.decrypt.as_ref().map(|decrypt| &decrypt.cipher) else {
         return Ok(Vec::new());
     };
     let secrets = spec.secrets.iter().enumerate();
@@ -79,6 +80,30 @@ pub(super) fn ciphers(spec: &ProviderSpec, rules: &Rules) -> Result<Vec<CipherKe
         })
     };
     secrets.map(key).collect()
+}
+
+/// The keys that senders encrypt to.
+pub(super) fn decryption_keys(spec: &ProviderSpec, rules: &Rules) -> Result<Vec<DecryptionKey>, ProviderError> {
+    let wrong = |problem: String| ProviderError::Setting {
+        provider: spec.name.clone(),
+        key: "decryption_keys".into(),
+        problem,
+    };
+    let wanted = rules.decrypt.as_ref().is_some_and(Decrypt::goes_first);
+    match (wanted, spec.decryption_keys.is_empty()) {
+        (true, true) => {
+            return Err(wrong(
+                "expected the private RSA key that this sender encrypts to: decryption_keys = [\"file:…\"]".into(),
+            ));
+        }
+        (false, false) => return Err(wrong("this sender encrypts nothing to a key of yours".into())),
+        _ => {}
+    }
+    let keys = spec.decryption_keys.iter().enumerate();
+    keys.map(|(index, text)| {
+        DecryptionKey::parse(text).map_err(|problem| wrong(format!("key {} {problem}", index + 1)))
+    })
+    .collect()
 }
 
 /// Whether a secret is a certificate that fetched ones must lead to.

@@ -1,5 +1,7 @@
 //! Templates (text with expressions in it) and conditions.
 
+use std::collections::BTreeMap;
+
 use super::{
     expr::Expr,
     parser::{Allowed, Parser},
@@ -138,6 +140,45 @@ fn push_literal(parts: &mut Vec<Part>, text: &str) {
 }
 
 impl Template {
+    /// The text, where only literals and options are in it. A part in brackets drops out where its option is not set.
+    pub(crate) fn over_options(&self, options: &BTreeMap<String, String>) -> Option<String> {
+        fn write(parts: &[Part], options: &BTreeMap<String, String>, text: &mut String) -> Option<()> {
+            for part in parts {
+                match part {
+                    Part::Literal(literal) => text.push_str(literal),
+                    Part::Value(Expr::Config(name)) => {
+                        text.push_str(options.get(name).filter(|value| !value.is_empty())?);
+                    }
+                    Part::Value(_) => return None,
+                    Part::Optional(inner) => {
+                        if inner
+                            .iter()
+                            .any(|part| matches!(part, Part::Value(expr) if !matches!(expr, Expr::Config(_))))
+                        {
+                            return None;
+                        }
+                        let mut optional = String::new();
+                        if write(inner, options, &mut optional).is_some() {
+                            text.push_str(&optional);
+                        }
+                    }
+                }
+            }
+            Some(())
+        }
+        let mut text = String::new();
+        write(&self.0, options, &mut text)?;
+        Some(text)
+    }
+
+    /// The expressions without which there is no text.
+    pub(crate) fn required(&self) -> impl Iterator<Item = &Expr> {
+        self.0.iter().filter_map(|part| match part {
+            Part::Value(expr) => Some(expr),
+            Part::Literal(_) | Part::Optional(_) => None,
+        })
+    }
+
     /// All expressions in it.
     pub(crate) fn exprs(&self) -> Vec<&Expr> {
         fn gather<'a>(parts: &'a [Part], into: &mut Vec<&'a Expr>) {

@@ -195,14 +195,8 @@ impl Pass<'_> {
 
     fn provider(&mut self, path: &str, table: ProviderTable, server: &Server) -> ProviderConfig {
         let at = |key: &str| format!("{path}.{key}");
-        let mut secrets = Vec::with_capacity(table.secrets.len());
-        for (index, reference) in table.secrets.iter().enumerate() {
-            let key = format!("{path}.secrets[{index}]");
-            if reference.is_literal() {
-                self.warn(&key, "the secret stands in the file; use env:NAME or file:PATH");
-            }
-            secrets.extend(self.secret(&key, reference));
-        }
+        let secrets = self.list_of_secrets(&at("secrets"), &table.secrets);
+        let decryption_keys = self.list_of_secrets(&at("decryption_keys"), &table.decryption_keys);
         if let Some(text) = table.tolerance.as_deref().filter(|text| *text != "none")
             && let Err(message) = parse_duration(text)
         {
@@ -231,6 +225,7 @@ impl Pass<'_> {
                 name: table.name,
                 adapter: table.adapter,
                 secrets,
+                decryption_keys,
                 tolerance: table.tolerance,
                 public_url: public_url.unwrap_or_else(|| format!("http://{}", server.listen)),
                 max_body,
@@ -316,6 +311,18 @@ impl Pass<'_> {
                 format!("\"{name}\" is the name of {what}[{first}] already"),
             );
         }
+    }
+
+    fn list_of_secrets(&mut self, path: &str, references: &[Reference]) -> Vec<SecretString> {
+        let mut secrets = Vec::with_capacity(references.len());
+        for (index, reference) in references.iter().enumerate() {
+            let key = format!("{path}[{index}]");
+            if reference.is_literal() {
+                self.warn(&key, "the secret stands in the file; use env:NAME or file:PATH");
+            }
+            secrets.extend(self.secret(&key, reference));
+        }
+        secrets
     }
 
     fn secret(&mut self, path: &str, reference: &Reference) -> Option<SecretString> {

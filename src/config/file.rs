@@ -243,6 +243,9 @@ pub(super) struct ProviderTable {
     /// Newest first; any of them suffices.
     #[serde(default, deserialize_with = "references")]
     pub(super) secrets: Vec<Reference>,
+    /// Private RSA keys that the sender encrypts to; any of them suffices.
+    #[serde(default, deserialize_with = "references")]
+    pub(super) decryption_keys: Vec<Reference>,
     /// Overrides the adapter's: a duration, or `none`.
     pub(super) tolerance: Option<String>,
     /// Default: that of `[server]`.

@@ -46,6 +46,7 @@ fn example_says_the_defaults() {
             ("CERCA_ADMIN_TOKEN", "t"),
             ("STRIPE_SECRET", "s"),
             ("STRIPE_API_KEY", "k"),
+            ("STONE_KEY", "k"),
             ("CERCA_SEAL_KEY", &"0f".repeat(32)),
         ],
     )

@@ -1,7 +1,7 @@
 //! What serde says, in the words of somebody who edits a file.
 
 /// Keys whose values are kept out of messages.
-const SECRET: [&str; 4] = ["secret", "secrets", "token", "database"];
+const SECRET: [&str; 5] = ["secret", "secrets", "decryption_keys", "token", "database"];
 
 /// Names of types, by how serde ends its sentence.
 const TYPES: &[(&str, &str)] = &[

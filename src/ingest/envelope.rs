@@ -3,21 +3,53 @@
 use std::borrow::Cow;
 
 use super::scope::{Frame, Scope, Value};
-use crate::adapters::Expr;
+use crate::adapters::{Cipher, Expr};
 
 impl Scope<'_, '_> {
-    /// The text of a ciphertext, once the request is proved.
-    pub(super) fn decrypt<'s>(&'s self, ciphertext: &'s Expr, frame: Frame<'s>) -> Value<'s> {
+    /// The text of the request's ciphertext.
+    pub(super) fn decrypted<'s>(&'s self, frame: Frame<'s>) -> Value<'s> {
         let decrypt = self.provider.rules.decrypt.as_ref()?;
-        let key = self.provider.ciphers.get(*self.proved_by.get()?)?;
-        decrypt.open(key, &self.eval(ciphertext, frame)?).map(Cow::Owned)
+        match &decrypt.cipher {
+            Cipher::Cbc(_) => self.decrypt(&decrypt.source, frame),
+            // Once: it is read several times, and takes long.
+            Cipher::Jwe(jwe) => {
+                let open = || {
+                    jwe.open(
+                        &self.provider.decryption_keys,
+                        &self.eval(&decrypt.source, Frame::default())?,
+                    )
+                };
+                self.opened.get_or_init(open).as_deref().map(Cow::Borrowed)
+            }
+        }
     }
 
-    /// Keeps which secret proved the request, for what is read after.
+    /// The text of a ciphertext, once the request is proved.
+    pub(super) fn decrypt<'s>(&'s self, ciphertext: &'s Expr, frame: Frame<'s>) -> Value<'s> {
+        let Cipher::Cbc(cbc) = &self.provider.rules.decrypt.as_ref()?.cipher else {
+            return None;
+        };
+        let key = self.provider.ciphers.get((*self.proved_by.get()?)?)?;
+        cbc.open(key, &self.eval(ciphertext, frame)?).map(Cow::Owned)
+    }
+
+    /// Whether there is a ciphertext that should hold the signature, and none of our keys opens it.
+    pub(super) fn stays_closed(&self) -> bool {
+        let decrypt = self
+            .provider
+            .rules
+            .decrypt
+            .as_ref()
+            .filter(|decrypt| decrypt.goes_first());
+        decrypt.is_some_and(|decrypt| {
+            let ciphertext = self.eval(&decrypt.source, Frame::default());
+            ciphertext.is_some_and(|text| !text.is_empty()) && self.decrypted(Frame::default()).is_none()
+        })
+    }
+
+    /// Keeps that the request is proved, and by which secret, for what is read after.
     pub(crate) fn keep_secret(&self, secret: Option<usize>) {
-        if let Some(secret) = secret {
-            let _ = self.proved_by.set(secret);
-        }
+        let _ = self.proved_by.set(secret);
     }
 
     /// A line for each header that a list names.

@@ -13,7 +13,7 @@ use super::{
     verify::{self, Reading},
 };
 use crate::{
-    adapters::{Digester, Encoding, Key, Material, Provider, Scheme, Signature, Tag},
+    adapters::{Digester, Encoding, Expr, Key, Material, Provider, Scheme, Signature, Tag},
     domain::RawRequest,
 };
 
@@ -95,6 +95,12 @@ pub fn explain(provider: &Provider, request: &RawRequest<'_>, now: Timestamp) ->
         provider.secrets.len(),
         request.body.len()
     ));
+    if let (Some(Expr::Form(field)), true) = (&provider.rules.body_from, scope.form_body().is_some()) {
+        steps.hint(format!(
+            "the body is form-encoded: its field `{field}` is read, and the whole form is what is signed and stored; choose \
+             JSON at the sender, where it lets you"
+        ));
+    }
     if provider.rules.verify {
         for (index, rule) in provider.rules.signatures.iter().enumerate() {
             explain_rule(&mut steps, &scope, index, rule);
@@ -310,7 +316,13 @@ fn outcome(steps: &mut Steps, result: Result<Ingested<'_>, Rejection>) {
                 steps.note(format!("{kind} {}", event.id));
             }
         }
-        Err(rejection) => steps.bad(format!("{} ({}): {rejection}", rejection.status(), rejection.reason())),
+        Err(rejection) => {
+            steps.bad(format!("{} ({}): {rejection}", rejection.status(), rejection.reason()));
+            if rejection == Rejection::CannotDecrypt {
+                steps
+                    .hint("has the sender the public half of one of `decryption_keys`, and is the body as it arrived?");
+            }
+        }
     }
 }
 

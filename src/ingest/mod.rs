@@ -155,6 +155,8 @@ pub enum Rejection {
     },
     /// The request names a key that is not one of the sender's.
     UntrustedKey,
+    /// The body is encrypted, and no key of ours opens it. One answer for all that can be wrong with a ciphertext.
+    CannotDecrypt,
     /// A token is genuine, but what it claims is not what it must: the condition that does not hold.
     WrongClaim(String),
     /// Genuine, but for another customer of the sender: the condition that does not hold.
@@ -193,6 +195,7 @@ impl Rejection {
             Self::Future { .. } => "future",
             Self::CannotVerifyNow { .. } => "cannot_verify_now",
             Self::UntrustedKey => "untrusted_key",
+            Self::CannotDecrypt => "cannot_decrypt",
             Self::WrongClaim(_) => "wrong_claim",
             Self::WrongRecipient(_) => "wrong_recipient",
             Self::Handshake { .. } => "handshake_refused",
@@ -213,6 +216,7 @@ impl fmt::Display for Rejection {
             Self::Future { seconds } => write!(f, "the signed time is too far ahead: {seconds} s"),
             Self::CannotVerifyNow { url } => write!(f, "the sender's key is not at hand; it is at {url}"),
             Self::UntrustedKey => write!(f, "the request names a key that is not one of the sender's"),
+            Self::CannotDecrypt => write!(f, "no key of this provider decrypts the body"),
             Self::WrongClaim(condition) => write!(f, "the token is genuine, but `{condition}` does not hold"),
             Self::WrongRecipient(condition) => {
                 write!(f, "genuine, but for another endpoint: `{condition}` does not hold")
@@ -240,6 +244,8 @@ mod event_tests;
 mod explain_tests;
 #[cfg(test)]
 mod identity_tests;
+#[cfg(test)]
+mod jwe_tests;
 #[cfg(test)]
 mod language_tests;
 #[cfg(test)]

@@ -122,3 +122,32 @@ fn secrets_are_never_printed() {
     let provider = Provider::new(spec(&["whsec_hidden"]), &registry(STRIPE)).unwrap();
     assert!(!format!("{provider:?}").contains("hidden"));
 }
+
+#[test]
+fn keys_at_a_url_that_options_decide_are_due_before_any_request() {
+    let manifest = "title='t'\n[[signature]]\nname='fetched'\nscheme='rsa-sha256'\nkey='fetched'\nsource='header:X-S'\n\
+        [[signature]]\nname='pinned'\nscheme='rsa-sha256'\nsource='header:X-S'\n\
+        [keys]\nurl='https://[{config:environment}-]keys.example.com/set'\n\
+        hosts=['keys.example.com', 'test-keys.example.com']\nformat='jwks'\n[event]\nid='body:/id'";
+    let due = |environment: Option<&str>, accept: Option<&str>| {
+        let secrets: &[&str] = match accept {
+            Some("fetched") => &[],
+            _ => &[suite_tests::RSA],
+        };
+        let mut spec = spec(secrets);
+        spec.options = environment
+            .map(|value| ("environment".into(), value.into()))
+            .into_iter()
+            .collect();
+        spec.accept = accept.map(|name| vec![name.to_owned()]);
+        let provider = Provider::new(spec, &registry(manifest)).unwrap();
+        assert_eq!(provider.fetches_keys(), accept != Some("pinned"));
+        assert!(!provider.warnings().iter().any(|text| text.contains("environment")));
+        provider.due_keys(tests::now())
+    };
+    assert_eq!(due(None, None), ["https://keys.example.com/set"]);
+    assert_eq!(due(Some("test"), None), ["https://test-keys.example.com/set"]);
+    assert!(due(Some("evil.example/"), None).is_empty());
+    assert!(!due(None, Some("fetched")).is_empty());
+    due(None, Some("pinned"));
+}

@@ -25,8 +25,10 @@ pub(crate) struct Scope<'p, 'a> {
     /// Of the token that proved the request; empty before.
     claims: OnceCell<Document<'a>>,
     forms: Vec<OnceCell<Option<Document<'a>>>>,
-    /// The secret that proved the request; not set before.
-    pub(super) proved_by: OnceCell<usize>,
+    /// The secret that proved the request, where it was one; not set before.
+    pub(super) proved_by: OnceCell<Option<usize>>,
+    /// What is decrypted before the request is proved; see [`super::envelope`].
+    pub(super) opened: OnceCell<Option<Vec<u8>>>,
 }
 
 /// A JSON text and where the wanted values lie in it.
@@ -68,6 +70,7 @@ impl<'p, 'a> Scope<'p, 'a> {
             body: OnceCell::new(),
             claims: OnceCell::new(),
             proved_by: OnceCell::new(),
+            opened: OnceCell::new(),
             forms: provider.rules.documents.forms.iter().map(|_| OnceCell::new()).collect(),
         }
     }
@@ -111,7 +114,7 @@ impl<'p, 'a> Scope<'p, 'a> {
                 Some(Cow::Owned(values.concat()))
             }
             Expr::Xml(lists, text) => Some(Cow::Owned(super::xml::to_json(&self.eval(text, frame)?, lists)?)),
-            Expr::Decrypted => self.decrypt(&self.provider.rules.decrypt.as_ref()?.source, frame),
+            Expr::Decrypted => self.decrypted(frame),
             Expr::Decrypt(ciphertext) => self.decrypt(ciphertext, frame),
             Expr::UrlWithPort => Some(super::url::with_port(request.url)),
             Expr::Path => Some(Cow::Borrowed(super::url::parts(request.url).path.as_bytes())),

@@ -13,7 +13,7 @@ use super::{
     scope::{Frame, Scope},
     sign_jwt, time, verify,
 };
-use crate::adapters::{Digester, ENCRYPTED, Encoding, Expr, Key, Material, Provider, Scheme, Signature};
+use crate::adapters::{Cipher, Digester, Encoding, Expr, Key, Material, Provider, Scheme, Signature};
 
 /// How far past the tolerance a stale request lies.
 const STALE_BY: i64 = 3600;
@@ -149,14 +149,29 @@ fn choose<'p>(
     }
 }
 
-/// Encrypts the body of a sample, as its sender does.
+/// Encrypts the body of a sample, as its sender does who signs the ciphertext.
 fn encrypt(provider: &Provider, request: &mut OwnedRequest) {
     if let (Some(decrypt), Some(key)) = (&provider.rules.decrypt, provider.ciphers.first())
-        && let Some(envelope) = &decrypt.envelope
-        && let Some(ciphertext) = decrypt.seal(key, &request.body)
+        && let Cipher::Cbc(cbc) = &decrypt.cipher
+        && let Some(ciphertext) = cbc.seal(key, &request.body)
+        && let Some(body) = decrypt.wrap(&ciphertext)
     {
-        request.body = envelope.replacen(ENCRYPTED, &ciphertext, 1).into_bytes();
+        request.body = body;
     }
+}
+
+/// Encrypts what was signed, as its sender does who signs first.
+fn encrypt_signed(provider: &Provider, request: &mut OwnedRequest, signed: &str) -> Result<(), SignError> {
+    let wrapped = provider
+        .rules
+        .decrypt
+        .as_ref()
+        .and_then(|decrypt| match &decrypt.cipher {
+            Cipher::Cbc(_) => None,
+            Cipher::Jwe(jwe) => decrypt.wrap(&jwe.seal(provider.decryption_keys.first()?, signed.as_bytes())?),
+        });
+    request.body = wrapped.ok_or_else(|| SignError::NoRule("expected `decrypt.envelope`".into()))?;
+    Ok(())
 }
 
 fn proves(provider: &Provider, request: &OwnedRequest, now: Timestamp) -> bool {
@@ -231,7 +246,10 @@ fn attempt(
             }
         }
     };
-    place(&mut request, rule, values)?;
+    match (rule.sources.first(), values.first()) {
+        (Some(Expr::Decrypted), Some(signed)) => encrypt_signed(provider, &mut request, signed)?,
+        _ => place(&mut request, rule, values)?,
+    }
     Ok(request)
 }
 

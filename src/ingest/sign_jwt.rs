@@ -72,7 +72,7 @@ fn sign(algorithm: JwtAlgorithm, key: &Material, message: &[u8]) -> Result<Vec<u
 /// What the sample claims where the body is the token, what the conditions ask for, and the times.
 fn claims(scope: &Scope<'_, '_>, rule: &Signature, frame: Frame<'_>) -> Result<Value, SignError> {
     let mut claims = match rule.sources.first() {
-        Some(Expr::Body) => serde_json::from_slice(scope.request.body)
+        Some(Expr::Body | Expr::Decrypted) => serde_json::from_slice(scope.request.body)
             .map_err(|_| SignError::NoRule("the body of the sample must be the token's claims, as JSON".into()))?,
         _ => Value::Object(Map::new()),
     };

@@ -11,6 +11,7 @@ use crate::adapters::{Adapter, Provider, ProviderSpec, Registry};
 pub(crate) const ED25519: &str = include_str!("../../tests/vectors/keys/ed25519-1.pem");
 pub(crate) const P256: &str = include_str!("../../tests/vectors/keys/p256-1.pem");
 pub(crate) const RSA: &str = include_str!("../../tests/vectors/keys/rsa-1.pem");
+pub(crate) const RSA_2: &str = include_str!("../../tests/vectors/keys/rsa-2.pem");
 
 #[test]
 fn every_folder_is_understood() {
@@ -68,6 +69,7 @@ pub(super) fn provider(adapter: &Adapter, registry: &Registry) -> Provider {
         name: "mine".into(),
         adapter: Some(adapter.name.to_string()),
         secrets: secret.iter().map(|secret| SecretString::from(*secret)).collect(),
+        decryption_keys: adapter.decrypts_first().then(|| RSA_2.into()).into_iter().collect(),
         public_url: "https://hooks.example.com".into(),
         options: adapter
             .options()
@@ -165,4 +167,30 @@ fn no_folder_deserves_a_second_look() {
         }
     }
     assert!(warnings.is_empty(), "{}", warnings.join("\n"));
+}
+
+#[test]
+fn the_example_for_contributors_is_a_whole_adapter_in_ten_lines() {
+    let text = include_str!("../../CONTRIBUTING.md");
+    let block = |mark: &str| text.split_once(mark).unwrap().1.split_once("```").unwrap().0;
+    let (manifest, sample) = (
+        block("```toml\n"),
+        block("and its sample, `samples/order.paid.http`:\n\n```\n"),
+    );
+    assert_eq!(manifest.lines().count(), 10);
+    let mut registry = Registry::default();
+    registry.insert(Adapter::parse("acme", manifest).unwrap());
+    let spec = ProviderSpec {
+        name: "acme".into(),
+        secrets: vec![SecretString::from("secret")],
+        ..ProviderSpec::default()
+    };
+    let acme = Provider::new(spec, &registry).unwrap();
+    let sample = OwnedRequest::parse_sample(sample.as_bytes(), "https://hooks.example.com").unwrap();
+    let signed = sign(&acme, &sample, now(), Bad::None).unwrap();
+    let headers = signed.header_list();
+    let Ok(Ingested::Events { events, .. }) = ingest(&acme, &signed.raw(&headers), now()) else {
+        panic!("refused");
+    };
+    assert_eq!(events[0].event_type.as_deref(), Some("order.paid"));
 }

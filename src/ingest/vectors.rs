@@ -66,6 +66,8 @@ struct Line<'a> {
     #[serde(default)]
     secrets: Vec<String>,
     #[serde(default)]
+    decryption_keys: Vec<String>,
+    #[serde(default)]
     config: serde_json::Map<String, serde_json::Value>,
     now: i64,
     #[serde(borrow)]
@@ -138,13 +140,11 @@ fn put_keys(provider: &Provider, line: &Line<'_>, now: Timestamp) -> Result<(), 
 fn spec(line: &Line<'_>) -> ProviderSpec {
     let parts = url::parts(&line.url);
     let text = |value: &serde_json::Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let secrets = |texts: &[String]| texts.iter().map(|text| SecretString::from(text.as_str())).collect();
     ProviderSpec {
         name: line.provider.clone(),
-        secrets: line
-            .secrets
-            .iter()
-            .map(|secret| SecretString::from(secret.as_str()))
-            .collect(),
+        secrets: secrets(&line.secrets),
+        decryption_keys: secrets(&line.decryption_keys),
         public_url: format!("{}://{}", parts.scheme, parts.host),
         options: line
             .config

@@ -79,6 +79,9 @@ fn try_frame(
     frame: Frame<'_>,
 ) -> Result<Option<usize>, Rejection> {
     let values = source_values(scope, rule, frame);
+    if values.is_empty() && scope.stays_closed() {
+        return Err(Rejection::CannotDecrypt);
+    }
     let Some(separator) = &rule.group else {
         return try_values(scope, index, rule, &values, frame);
     };
@@ -334,7 +337,7 @@ pub(crate) fn progress(rejection: &Rejection) -> u8 {
         Rejection::MissingSignature => 0,
         Rejection::MalformedSignature => 1,
         Rejection::MissingTimestamp => 2,
-        Rejection::WrongSignature | Rejection::UntrustedKey => 3,
+        Rejection::WrongSignature | Rejection::UntrustedKey | Rejection::CannotDecrypt => 3,
         // Not known to be wrong.
         Rejection::CannotVerifyNow { .. } => 5,
         _ => 4,

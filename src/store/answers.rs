@@ -12,6 +12,7 @@ use tokio::sync::{Notify, oneshot};
 use super::{Accepted, StoreError};
 
 pub(super) type Answer = Result<Vec<Accepted>, StoreError>;
+type Letter = (oneshot::Sender<Answer>, Answer);
 
 /// An answer and who waits for it.
 type Letter = (oneshot::Sender<Answer>, Answer);

@@ -296,6 +296,8 @@ class Provider:
         self.tamper, self.answer, self.config, self.cases = tamper, answer, config, cases
         # What is registered where keys are fetched; and whether the usual ways to break a request fit this one.
         self.secrets, self.broken = None, True
+        # The private keys that the sender encrypts to.
+        self.decryption_keys = None
 
 
 def svix_like(events, **more):
@@ -341,6 +343,8 @@ class File:
             "body_base64": b64(request.body),
             "secrets": secrets if self.provider.secrets is None else self.provider.secrets,
         }
+        if self.provider.decryption_keys:
+            line["decryption_keys"] = self.provider.decryption_keys
         if self.provider.config:
             line["config"] = self.provider.config
         line |= {"now": NOW, "expect": expect}

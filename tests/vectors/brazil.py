@@ -31,6 +31,13 @@ def efi_pix_cases(c):
     test = c.sign(c.post({"evento": "teste_webhook", "data_criacao": "2026-01-05T10:00:00Z"}))
     c.challenge("test", test, [c.key], "200")
     c.rejected("test, wrong token", test, [c.other])
+    proved = c.request.copy()
+    proved.url = proved.url.split("?")[0] + "/pix"
+    proved.set("X-Client-Certificate-Verified", c.key)
+    c.event("mutual TLS, as the proxy says", proved, [c.key])
+    c.rejected("mutual TLS, another proxy's word", proved, [c.other])
+    proved.set("X-Client-Certificate-Verified", "SUCCESS")
+    c.rejected("mutual TLS, as anybody says", proved, [c.key])
 
 
 def ifood_cases(c):

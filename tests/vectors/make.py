@@ -573,6 +573,9 @@ def more_cases(out):
         body_base64("flutterwave-signature")(r, key, NOW)
         out.event("version 4", r, [key], [("wbk_sample0001", "charge.completed")])
         out.rejected("version 4, wrong key", r, [other])
+        bad = r.copy()
+        bad.body = body.replace(b"chg_1", b"chg_2")
+        out.rejected("version 4, tampered", bad, [key])
     if name == "generic_hmac":
         r = sample(name, first, key, NOW, "bare")
         r.set("X-Signature", mac(key, r.body).hex().upper())

@@ -14,6 +14,7 @@ import urllib.parse
 import zlib
 from pathlib import Path
 
+import jwe
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, padding, utils
@@ -195,6 +196,15 @@ def wix(r, key, at):
     r.body = jws(json.loads(r.body) | {"iat": at, "exp": at + 3600}, PRIVATE[key], "RS256").encode()
 
 
+def stone_token(r, key, at, **header):
+    kid = "stone-1" if key.endswith("1") else "stone-2"
+    return jws(json.loads(r.body) | {"iat": at, "nbf": at}, PRIVATE[key], "RS256", {"kid": kid} | header)
+
+
+def stone(r, key, at):
+    r.body = jwe.envelope(jwe.seal(stone_token(r, key, at), load("rsa-pkcs1").public_key()))
+
+
 def truelayer(r, key, at, path=None, names="X-Tl-Webhook-Timestamp", algorithm="ES512"):
     kid = "tl-1" if key.endswith("1") else "tl-2"
     head = {"alg": algorithm, "kid": kid, "tl_version": "2", "tl_headers": names, "jku": TRUELAYER_KEYS}
@@ -337,7 +347,13 @@ SNS_CERT = "https://sns.us-east-1.amazonaws.com/SimpleNotificationService-000000
 PAYPAL_CERT = "https://api.paypal.com/v1/notifications/certs/CERT-00000000-00000000-00000001"
 GOOGLE_KEYS = "https://www.googleapis.com/oauth2/v3/certs"
 TRUELAYER_KEYS = "https://webhooks.truelayer.com/.well-known/jwks"
+STONE_KEYS = "https://api.openbank.stone.com.br/api/v1/discovery/keys"
 TRAVIS_KEY = "https://api.travis-ci.com/config"
+
+
+def public_jwk(private, kid):
+    numbers = private.public_key().public_numbers()
+    return {"kty": "RSA", "alg": "RS256", "use": "sig", "kid": kid, "e": "AQAB", "n": number(numbers.n, 256)}
 
 
 def table(make):
@@ -352,13 +368,17 @@ def table(make):
     sender, other = load("rsa-1"), load("rsa-2")
     root = certificate("Sample Root", "Sample Root", other.public_key(), other, True)
     cert = certificate("messageverificationcerts.paypal.com", "Sample Root", sender.public_key(), other, False)
+    stone_jwks = {"keys": [public_jwk(sender, "stone-1")]}
     numbers = sender.public_key().public_numbers()
     jwk = {"kty": "RSA", "alg": "RS256", "use": "sig", "kid": "google-1", "e": "AQAB", "n": number(numbers.n, 256)}
     point = load("p521-1").public_key().public_numbers()
     tl_jwk = {"kty": "EC", "crv": "P-521", "kid": "tl-1", "x": number(point.x, 66), "y": number(point.y, 66)}
     config = {"notifications": {"webhook": {"public_key": sender.public_key().public_bytes(PEM, SPKI).decode()}}}
     message = lambda r: re.sub(rb'("Message" : ")(.)', rb"\1x\2", r.body)
+    stoned = provider(stone, lambda r: [(r.get("X-Stone-Webhook-Event-Id"), r.get("X-Stone-Webhook-Event-Type"))], "json:encrypted_body", fetched_key, tamper=lambda r: re.sub(rb"\.([^.])([^.]*)\"", lambda m: b"." + (b"A" if m[1] != b"A" else b"B") + m[2] + b"\"", r.body), secrets=[], config={"certs": {STONE_KEYS: json.dumps(stone_jwks)}})
+    stoned.decryption_keys = [(KEYS / "rsa-pkcs1.pem").read_text()]
     return {
+        "stone": stoned,
         "amazon_sns": provider(sns, sns_events, "Signature", fetched_key, tamper=message, secrets=[], broken=False, config={"topic": "arn:aws:sns:us-east-1:123456789012:acme", "certs": {SNS_CERT: certificate("sns.amazonaws.com", "Sample Root", sender.public_key(), other, False)}}),
         "atlassian_connect": provider(atlassian, lambda r: [(r.get("X-Atlassian-Webhook-Identifier"), r.json["webhookEvent"])], "Authorization", tamper=None, config={"issuer": "sample-issuer"}),
         "discord": provider(discord, discord_events, "X-Signature-Ed25519", ed25519_key(bytes.hex), 300, answer=""),
@@ -383,6 +403,87 @@ def table(make):
         "wix": provider(wix, wix_events, "body", spki_pem("rsa"), broken=False),
         "woovi": provider(body_rsa("x-webhook-signature"), woovi_events, "x-webhook-signature", spki_pem("rsa1024")),
     }
+
+
+def stone_cases(out, make, first, key, now):
+    """What may be wrong with a ciphertext, and with the token in it."""
+    name, provider, public = out.name, out.provider, load("rsa-pkcs1").public_key()
+
+    def sample():
+        r = make.sample(name, first, key, now - 2, "jwe")
+        r.body = b'{"event_type":"cash_in_internal_transfer"}'
+        return r
+
+    def sent(token, **how):
+        r = sample()
+        r.body = jwe.envelope(jwe.seal(token, how.pop("public", public), **how))
+        return r
+
+    token = stone_token(sample(), key, now - 2)
+    for case, how in (
+        ("encrypted to another key", {"public": load("rsa-2").public_key()}),
+        ("a content key of another length", {"content_key": b"k" * 16}),
+        ("compressed", {"header": {"zip": "DEF"}}),
+        ("an extension that must be understood", {"header": {"crit": ["exp"]}}),
+        ("the algorithm is SHA-1", {"algorithm": "RSA-OAEP"}),
+        ("the algorithm is another than it says", {"header": {"alg": "RSA-OAEP"}}),
+        ("the old padding", {"header": {"alg": "RSA1_5"}}),
+        ("the key is shared", {"header": {"alg": "dir"}}),
+        ("another encryption", {"header": {"enc": "A128GCM"}}),
+        ("a header that the tag does not cover", {"covered": b"e30"}),
+    ):
+        out.rejected(case, sent(token, **how), [])
+    good = jwe.seal(token, public).split(".")
+    for at, part in enumerate(("header", "key", "nonce", "ciphertext", "tag")):
+        for how, changed in (("changed", jwe.flip(good[at])), ("missing", "")):
+            r = sample()
+            r.body = jwe.envelope(".".join([*good[:at], changed, *good[at + 1 :]]))
+            out.rejected(f"{part} {how}", r, [])
+    for case, body in (
+        ("four parts", jwe.envelope(".".join(good[:4]))),
+        ("six parts", jwe.envelope(".".join(good + ["AAAA"]))),
+        ("the JSON form", json.dumps({"encrypted_body": {"protected": good[0], "encrypted_key": good[1]}}).encode()),
+        ("not encrypted", jwe.envelope(token)),
+        ("no field", b"{}"),
+        ("no body", b""),
+        ("no JSON", b"encrypted_body=x"),
+    ):
+        r = sample()
+        r.body = body
+        out.rejected(case, r, [])
+    head, claims, signature = token.split(".")
+    theirs = PRIVATE[fetched_key(name, 2)]
+    inner = json.loads(sample().body) | {"iat": now}
+    for case, text in (
+        ("the token's signature changed", f"{head}.{claims}.{jwe.flip(signature)}"),
+        ("the token's signature missing", f"{head}.{claims}."),
+        ("the token is signed by another", jws(inner, theirs, "RS256", {"kid": "stone-1"})),
+        ("the token is signed with the application's key", jws(inner, load("rsa-pkcs1"), "RS256", {"kid": "stone-1"})),
+        ("the token without algorithm", jws(inner, "", "none", {"kid": "stone-1"})),
+        ("the token expired", jws(inner | {"exp": now - 120}, PRIVATE[key], "RS256", {"kid": "stone-1"})),
+        ("the token from the future", jws(inner | {"nbf": now + 120}, PRIVATE[key], "RS256", {"kid": "stone-1"})),
+        ("a token of something else", jws({"sub": "1"}, PRIVATE[key], "RS256", {"kid": "stone-1"})),
+        ("claims without a token", json.dumps(inner)),
+        ("nothing inside", ""),
+    ):
+        out.rejected(case, sent(text), [])
+    pinned, certs = json.dumps(public_jwk(PRIVATE[key], "stone-1")), provider.config
+    provider.config, provider.secrets = None, [pinned]
+    out.event("a pinned key", sent(token), [pinned])
+    out.rejected("a pinned key, another's token", sent(jws(inner, theirs, "RS256", {"kid": "stone-1"})), [pinned])
+    provider.secrets = []
+    sandbox = {"environment": "sandbox", "certs": {STONE_KEYS.replace("//api", "//sandbox-api"): certs["certs"][STONE_KEYS]}}
+    provider.config = sandbox
+    out.event("the sandbox's keys", sent(token), [])
+    provider.config = certs | {"environment": "sandbox"}
+    out.rejected("the sandbox takes no other keys", sent(token), [])
+    provider.config = certs
+    usual = provider.decryption_keys
+    provider.decryption_keys = [(KEYS / "rsa-2.pem").read_text(), *usual]
+    out.event("two keys, the second opens it", sent(token), [])
+    provider.decryption_keys = [(KEYS / "rsa-2.pem").read_text()]
+    out.rejected("wrong decryption key", sent(token), [])
+    provider.decryption_keys = usual
 
 
 INSTALL_KEY = "https://connect-install-keys.atlassian.com/install-1"
@@ -567,6 +668,10 @@ def more_cases(out, make):
         out.rejected("a certificate of another host", sent(SigningCertURL="https://evil.example/SimpleNotificationService-1.pem"), [])
         out.rejected("unsigned", make.post(name, json.dumps(confirm).replace("{{signature}}", "").encode(), [make.JSON]), [])
         out.rejected("another version", sent(SignatureVersion="3"), [])
+        for case, value in (("malformed signature", b"garbage"), ("empty signature", b"")):
+            bad = request.copy()
+            bad.body = re.sub(rb'("Signature" : ")[^"]*', lambda m: m[1] + value, bad.body)
+            out.rejected(case, bad, [])
         theirs = make.sample(name, "Notification", key, now)
         theirs.body = theirs.body.replace(arn.encode(), b"arn:aws:sns:us-east-1:999999999999:theirs")
         sns(theirs, key, now)
@@ -629,9 +734,13 @@ def more_cases(out, make):
         out.rejected("missing signature", bad, [key])
         bad.body += b"&p_signature="
         out.rejected("empty signature", bad, [key])
+        bad.body += b"garbage"
+        out.rejected("malformed signature", bad, [key])
         bad = request.copy()
         bad.body += b"&Extra=1"
         out.rejected("an added field", bad, [key])
+    if name == "stone":
+        stone_cases(out, make, first, key, now)
     if name == "wix":
         claims = json.loads(make.sample(name, first, key, now).body)
         for case, token in (

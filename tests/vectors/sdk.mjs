@@ -8,7 +8,9 @@
 // Deterministic: the clock stands at each line's `now`, and only libraries whose signatures are functions of the
 // request sign.
 
-import { createSecretKey } from "node:crypto";
+import { createHash, createPrivateKey, createPublicKey, createSecretKey } from "node:crypto";
+import { EventEmitter } from "node:events";
+import https from "node:https";
 import { createRequire } from "node:module";
 import { readFileSync, writeFileSync, existsSync } from "node:fs";
 import { join } from "node:path";
@@ -61,6 +63,160 @@ const standard = (name, more = {}) => ({
 const settings = "x-twilio-webhooks-signature-settings";
 
 const LIBRARIES = {
+  amazon_sns: {
+    package: "sns-validator",
+    load: () => require("sns-validator"),
+    // The topic is bound here, and the library does not know it.
+    only: (line) => !/another topic|another host/.test(line.case),
+    verify: (Validator, { line, body }) =>
+      new Promise((resolve, reject) => {
+        // What the library would fetch.
+        https.get = (url, answer) => {
+          const response = new EventEmitter();
+          response.statusCode = url in line.config.certs ? 200 : 404;
+          answer(response);
+          if (response.statusCode === 200) response.emit("data", line.config.certs[url]), response.emit("end");
+          return { on: () => {} };
+        };
+        new Validator().validate(body, (error) => (error ? reject(error) : resolve(true)));
+      }),
+  },
+  authsignal: {
+    package: "@authsignal/node",
+    load: () => require("@authsignal/node").Authsignal,
+    only: (line) => !line.case.includes("future"),
+    verify: (Authsignal, { request, secret, body }) => new Authsignal({ apiSecretKey: secret }).webhook.constructEvent(body, request.headers["x-signature-v2"]) !== null,
+  },
+  box: {
+    package: "box-node-sdk",
+    load: () => inside("box-node-sdk", "lib/managers/webhooks.js").WebhooksManager,
+    // It compares the first key with the first signature, and the second with the second; and takes no clock that is ahead.
+    only: (line) => !/rotation|second|secondary|future/.test(line.case),
+    verify: (Manager, { request, secret, body }) => Manager.validateMessage(body, request.headers, secret),
+  },
+  chargebee: {
+    package: "chargebee",
+    load: () => require("chargebee").basicAuthValidator,
+    only: (line) => line.headers.every(([name, value]) => name !== "Authorization" || !value.startsWith("basic")),
+    verify: async (validator, { request, secret }) => (await validator((user, password) => `${user}:${password}` === secret)(request.headers), true),
+  },
+  coinbase_commerce: {
+    package: "coinbase-commerce-node",
+    load: () => require("coinbase-commerce-node").Webhook,
+    sign: (Webhook, { secret, body }) => ({ "x-cc-webhook-signature": Webhook.computeSignature(body, secret) }),
+    verify: (Webhook, { request, secret, body }) => Webhook.verifySigHeader(body, request.headers["x-cc-webhook-signature"] ?? "", secret),
+  },
+  creem: {
+    package: "creem",
+    load: () => inside("creem", "dist/commonjs/webhooks.js"),
+    verify: async (sdk, { request, secret, body }) => (await sdk.verifyWebhookSignature(body, request.headers, secret), true),
+  },
+  ebay: {
+    package: "event-notification-nodejs-sdk",
+    load: () => ({ client: inside("event-notification-nodejs-sdk", "lib/client.js"), validator: inside("event-notification-nodejs-sdk", "lib/validator.js") }),
+    // It writes the JSON anew before it verifies.
+    only: (line) => !line.case.includes("whitespace"),
+    verify: (sdk, { request, secret, body }) => {
+      sdk.client.getPublicKey = async () => ({ key: secret.replace(/\n/g, "") });
+      return sdk.validator.validateSignature(JSON.parse(body), request.headers["x-ebay-signature"] ?? "", {});
+    },
+  },
+  finch: {
+    package: "@tryfinch/finch-api",
+    load: () => new (require("@tryfinch/finch-api"))({ accessToken: "not-real" }).webhooks,
+    verify: (hooks, { request, secret, body }) => hooks.unwrap(body, request.headers, secret.replace("whsec_", "")) !== null,
+  },
+  google_pubsub: {
+    package: "google-auth-library",
+    load: () => require("google-auth-library").OAuth2Client,
+    // Who pushes is told here by the address, which is no part of the library's check; and its clock may be 5 min off.
+    only: (line) => !/email|account|verified|expired/i.test(line.case),
+    verify: async (Client, { line, request }) => {
+      const jwks = JSON.parse(Object.values(line.config.certs)[0]).keys;
+      const pems = Object.fromEntries(jwks.map((jwk) => [jwk.kid, createPublicKey({ key: jwk, format: "jwk" }).export({ type: "spki", format: "pem" })]));
+      const token = request.headers.authorization.replace(/^Bearer /i, "");
+      return (await new Client().verifySignedJwtWithCertsAsync(token, pems, line.config.audience, ["https://accounts.google.com", "accounts.google.com"])) !== null;
+    },
+  },
+  hygraph: {
+    package: "@hygraph/utils",
+    load: () => require("@hygraph/utils"),
+    // It wants its three parts in their usual order, with a space between.
+    only: (line) => !/order|space|several/.test(line.case),
+    verify: (sdk, { request, secret, body }) => sdk.verifyWebhookSignature({ rawPayload: body, signature: request.headers["gcms-signature"], secret }),
+  },
+  nango: {
+    package: "@nangohq/node",
+    load: () => require("@nangohq/node").Nango,
+    verify: (Nango, { request, secret, body }) => new Nango({ apiKey: "not-real", webhookSigningKey: secret }).verifyIncomingWebhookRequest(body, request.headers),
+  },
+  plaid: {
+    // The library that Plaid's page shows for Node; its own has none.
+    package: "jose",
+    load: () => require("jose"),
+    // It reads one key, and knows nothing of `expired_at`.
+    only: (line) => !/future|has ended|a set of keys/.test(line.case),
+    verify: async (jose, { request, secret, body }) => {
+      const jwk = JSON.parse(secret);
+      const { payload, protectedHeader } = await jose.jwtVerify(request.headers["plaid-verification"], await jose.importJWK(jwk, "ES256"), { algorithms: ["ES256"], maxTokenAge: "5 min", currentDate: new RealDate(now) });
+      return protectedHeader.kid === jwk.kid && payload.request_body_sha256 === createHash("sha256").update(body).digest("hex");
+    },
+  },
+  seam: { ...standard("seam"), load: () => require("seam").SeamWebhook, sign: undefined },
+  smartcar: {
+    package: "smartcar",
+    load: () => require("smartcar"),
+    // It writes the JSON anew before it verifies.
+    only: (line) => !line.case.includes("whitespace"),
+    verify: (sdk, { request, secret, body }) => sdk.verifyPayload(secret, request.headers["sc-signature"], JSON.parse(body)),
+  },
+  stone: {
+    // A library for JOSE, as Stone's page asks for; it has none for Node.
+    package: "jose",
+    load: () => require("jose"),
+    verify: async (jose, { line, body }) => {
+      for (const pem of line.decryption_keys) {
+        try {
+          const key = createPrivateKey(pem);
+          const options = { keyManagementAlgorithms: ["RSA-OAEP-256"], contentEncryptionAlgorithms: ["A256GCM"] };
+          const { plaintext } = await jose.compactDecrypt(JSON.parse(body).encrypted_body, key, options);
+          const host = line.config?.environment === "sandbox" ? "sandbox-api" : "api";
+          const fetched = line.config?.certs?.[`https://${host}.openbank.stone.com.br/api/v1/discovery/keys`];
+          const set = fetched ? JSON.parse(fetched) : { keys: line.secrets.map((secret) => JSON.parse(secret)) };
+          const { payload } = await jose.jwtVerify(plaintext, jose.createLocalJWKSet(set), { algorithms: ["RS256"], currentDate: new RealDate(now) });
+          return payload.event_type !== undefined;
+        } catch (error) {
+          if (line.decryption_keys.length === 1) throw error;
+        }
+      }
+      return false;
+    },
+  },
+  viber: {
+    package: "viber-bot",
+    load: () => inside("viber-bot", "lib/message/message-validator.js"),
+    sign: (Validator, { secret, body }) => ({ "x-viber-content-signature": new Validator({ debug: () => {} }, secret)._calculateHmacFromMessage(body) }),
+    verify: (Validator, { request, secret, body }) => new Validator({ debug: () => {} }, secret).validateMessage(request.headers["x-viber-content-signature"], body),
+  },
+  vonage: {
+    package: "@vonage/jwt",
+    load: () => inside("@vonage/jwt", "dist/cjs/index.js"),
+    // It proves the token; that this is one of the body, and of today, its page leaves to the reader.
+    only: (line) => !/tampered|stale|future|hash|old|other body/.test(line.case),
+    verify: (sdk, { request, secret }) => sdk.verifySignature(request.headers.authorization.replace(/^Bearer /i, ""), secret),
+  },
+  webflow: {
+    package: "webflow-api",
+    load: () => inside("webflow-api", "dist/wrapper/WebhooksClient.js").Client,
+    // It judges no time.
+    only: (line) => !/stale|future|no time/.test(line.case),
+    verify: (Client, { request, secret, body }) => new Client({ accessToken: "not-real" }).verifySignature({ headers: request.headers, body, secret }),
+  },
+  whop: {
+    package: "@whop/sdk",
+    load: () => new (require("@whop/sdk"))({ apiKey: "not-real" }).webhooks,
+    verify: (hooks, { request, secret, body }) => hooks.unwrap(body, { headers: request.headers, key: base64(secret) }) !== null,
+  },
   alipay: {
     package: "alipay-sdk",
     load: () => require("alipay-sdk").AlipaySdk,

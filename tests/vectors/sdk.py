@@ -3,6 +3,7 @@
 and keeps the results as further lines, `sdk_python …`. Not needed to run the tests: it is for changing vectors.
 
     pip install -r tests/vectors/sdk-requirements.txt
+    pip install -r tests/vectors/paypal-requirements.txt    in an environment of its own: it wants an old OpenSSL binding
     python3 tests/vectors/sdk.py            writes the lines and lists what a library sees otherwise
     python3 tests/vectors/sdk.py stripe …   only these
 
@@ -17,7 +18,7 @@ import sys
 import time
 import urllib.parse
 from importlib import import_module
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2] / "providers"
@@ -199,7 +200,31 @@ def openai_verify(r):
     return True
 
 
+def paypal_verify(r):
+    from OpenSSL import crypto
+    from paypalrestsdk.notifications import WebhookEvent
+    certs, store = r.line["config"]["certs"], crypto.X509Store()
+    for root in r.line["secrets"]:
+        store.add_cert(crypto.load_certificate(crypto.FILETYPE_PEM, root.encode()))
+    # In place of what it would fetch, and of the roots that it ships.
+    WebhookEvent._get_cert = staticmethod(lambda url: crypto.load_certificate(crypto.FILETYPE_PEM, certs[url].encode()))
+    WebhookEvent._get_certificate_store = classmethod(lambda cls: store)
+    head = "paypal-transmission-"
+    found = [r[head + "id"], r[head + "time"], r.line["config"]["webhook_id"], r.body, r["paypal-cert-url"], r[head + "sig"]]
+    return WebhookEvent.verify(*found, r["paypal-auth-algo"])
+
+
+def mailgun_verify(r):
+    from mailgun.security import SecurityGuard
+    signed = json.loads(r.body)["signature"]
+    # An event of a subaccount is signed by its parent too.
+    found = [signed["signature"], signed.get("parent-signature", "")]
+    return any(SecurityGuard.verify_webhook(r.secret, signed["token"], signed["timestamp"], value) for value in found)
+
+
 LIBRARIES = {
+    "mailgun": ("mailgun", None, mailgun_verify),
+    "paypal": ("paypalrestsdk", None, paypal_verify),
     "stripe": ("stripe", stripe_sign, stripe_verify),
     "svix": standard("svix"),
     "clerk": standard("svix"),
@@ -245,7 +270,11 @@ def main(names):
         path = ROOT / name / "vectors.jsonl"
         if (names and name not in names) or not path.exists():
             continue
-        says = f"PyPI {package} {version(package)}"
+        try:
+            says = f"PyPI {package} {version(package)}"
+        except PackageNotFoundError:
+            print(f"{name}: {package} is not installed; its lines stay as they are")
+            continue
         lines = [json.loads(text) for text in path.read_text().split("\n") if text]
         ours = [line for line in lines if line.get("basis") != "sdk" and line["expect"]["status"] != "challenge" and "version 1a" not in line["case"]]
         result, refusal = [], False

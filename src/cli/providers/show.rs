@@ -46,6 +46,9 @@ pub(super) fn run(context: &Context, name: &str, toml: bool) -> anyhow::Result<E
     out.line(format!("    name = \"{}\"", adapter.name))?;
     let variable = adapter.name.to_uppercase();
     out.line(format!("    secrets = [\"env:{variable}_SECRET\"]"))?;
+    if adapter.decrypts_first() {
+        out.line(format!("    decryption_keys = [\"file:{}-private.pem\"]", adapter.name))?;
+    }
     let options: Vec<String> = adapter.options().iter().map(|name| format!("{name} = \"…\"")).collect();
     if !options.is_empty() {
         out.line(format!("    options = {{ {} }}", options.join(", ")))?;
