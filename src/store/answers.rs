@@ -14,9 +14,6 @@ use super::{Accepted, StoreError};
 pub(super) type Answer = Result<Vec<Accepted>, StoreError>;
 type Letter = (oneshot::Sender<Answer>, Answer);
 
-/// An answer and who waits for it.
-type Letter = (oneshot::Sender<Answer>, Answer);
-
 thread_local! {
     static HERE: RefCell<Option<Arc<Mailbox>>> = const { RefCell::new(None) };
 }
