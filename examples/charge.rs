@@ -4,7 +4,8 @@
 //! - The gateway is called under an idempotency key that is the same in every attempt: if the process dies after the
 //!   charge and before its record, the gateway recognises the second call.
 //! - Each call is a step: once its result is recorded, no later attempt makes it again.
-//! - The ledger's row is written in the transaction that settles the delivery: both or neither.
+//! - The ledger's row is written in the transaction that settles the delivery, and so is a row of the outbox, which
+//!   becomes an event of its own: all or nothing.
 //!
 //! It is the whole `cerca` command with a handler in it. To try it with the gateway that it brings along:
 //!
@@ -100,6 +101,14 @@ impl NativeHandler for Charge {
             store.execute(
                 "insert into ledger (order_id, cents, charge) values ($1, $2, $3)",
                 &[(&order.id).into(), order.cents.into(), (&charged.id).into()],
+            )?;
+            // Becomes the event `order.charged` of the provider `outbox`, for the handlers that want to know.
+            store.execute(
+                "insert into outbox (idempotency_key, topic, payload) values ($1, 'order.charged', $2)",
+                &[
+                    format!("{}:charged", order.id).into(),
+                    json!({ "order": order.id, "cents": order.cents }).to_string().into(),
+                ],
             )?;
             Ok(())
         }))

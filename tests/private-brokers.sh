@@ -3,9 +3,11 @@
 #
 #   build_needs     what the clients of brokers are compiled with (Kafka: C++, make, OpenSSL, zlib)
 #   find_brokers    nats-server, rabbitmq-server, redis-server; sets moto_python, which stands in for SQS
+#   find_python     Python with venv
 
 moto_version="5.2.5"
 moto_python=""
+python_bin=""
 
 # Whether a program is there, in PATH or where servers are.
 has() {
@@ -43,24 +45,37 @@ find_brokers() {
     for server in nats-server rabbitmq-server redis-server; do
         has "$server" || missing+=("$server")
     done
+    ((${#missing[@]} == 0)) || apt_install "${missing[@]}"
+    find_python
+    find_moto
+}
+
+find_python() {
+    local missing=()
     command -v python3 >/dev/null || missing+=(python3)
     # Debian keeps what venv needs in a package of its own.
     python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)
     ((${#missing[@]} == 0)) || apt_install "${missing[@]}"
-    find_moto
 }
 
-# moto in an environment of its own, kept beside what cargo builds.
+# moto stands in for SQS.
 find_moto() {
-    local target folder
+    python_package "moto[server]" "$moto_version" moto.server
+    moto_python=$python_bin/python
+}
+
+# Sets python_bin to the programs of an environment with this package, kept beside what cargo builds. Name for pip,
+# version, a module that must be there.
+python_package() {
+    local target folder name=${1%%[*}
     target=${CARGO_TARGET_DIR:-target}
-    folder=$target/test-tools/moto-$moto_version
-    moto_python=$(realpath -m "$folder")/bin/python
-    if "$moto_python" -c 'import moto.server' 2>/dev/null; then return 0; fi
-    say "installing moto $moto_version, which stands in for SQS"
+    folder=$target/test-tools/$name-$2
+    python_bin=$(realpath -m "$folder")/bin
+    if "$python_bin/python" -c "import $3" 2>/dev/null; then return 0; fi
+    say "installing $name $2"
     rm -rf "$folder"
     mkdir -p "$target/test-tools"
     python3 -m venv "$folder"
-    "$moto_python" -m pip install --quiet --disable-pip-version-check "moto[server]==$moto_version" </dev/null ||
-        fail "moto could not be installed with pip"
+    "$python_bin/python" -m pip install --quiet --disable-pip-version-check "$1==$2" </dev/null ||
+        fail "$name could not be installed with pip"
 }

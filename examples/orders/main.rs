@@ -1,6 +1,8 @@
 //! An API of one's own whose writes happen once: `POST /orders` with an `Idempotency-Key`, on the store of Cerca.
 //!
-//! The handler's row, the key and the answer commit in one transaction, so a crash at any moment leaves all or nothing.
+//! The handler's row, the key and the answer commit in one transaction, so a crash at any moment leaves all or nothing. So
+//! does the row of the outbox, which tells the world: run `cerca serve` on the same store, with a handler for
+//! `outbox:order.created`.
 //!
 //! ```text
 //! cargo run --example orders                     # sqlite:orders.db, http://127.0.0.1:3000
@@ -19,7 +21,7 @@ use actix_web::{
 };
 use cerca::{
     idempotency::{Answer, Idempotent, KeyTransaction, Layer},
-    store::{self, KeptAnswer, Options, SqlValue, WorkError},
+    store::{self, Options, TransactionError},
 };
 use serde_json::{Value, json};
 
@@ -32,38 +34,27 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let url = env::var("ORDERS_STORE").unwrap_or_else(|_| "sqlite:orders.db".to_owned());
     let listen = env::var("ORDERS_LISTEN").unwrap_or_else(|_| "127.0.0.1:3000".to_owned());
     let store = store::open(&url, Options::default()).await?;
+    let layer = Layer::new(Arc::clone(&store));
     let table = "create table if not exists orders (
         id text primary key, item text not null, quantity bigint not null)";
-    store
-        .answer(
-            None,
-            Box::new(move |tx| {
-                Box::pin(async move {
-                    tx.execute(table, Vec::new()).await?;
-                    Ok(nothing())
-                })
-            }),
-        )
-        .await?;
-
-    let layer = Layer::new(Arc::clone(&store));
+    layer.transact(move |store| store.execute(table, &[])).await?;
     let reaper = tokio::spawn(reap(Arc::clone(&store)));
     let shared = web::Data::from(Arc::clone(&layer));
     let server = HttpServer::new(move || {
         let principal = "header:authorization"
             .parse()
             .unwrap_or(cerca::idempotency::Principal::None);
+        let idempotent = Idempotent::new(Arc::clone(&layer), principal)
+            .methods(&["POST"])
+            .required(true)
+            .transactional()
+            .max_body(64 << 10, Duration::from_secs(10));
         App::new()
             .app_data(shared.clone())
             .app_data(web::PayloadConfig::new(64 << 10))
-            .wrap(
-                Idempotent::new(Arc::clone(&layer), principal)
-                    .required(true)
-                    .transactional()
-                    .max_body(64 << 10, Duration::from_secs(10)),
-            )
             .service(
                 web::resource("/orders")
+                    .wrap(idempotent)
                     .route(web::post().to(create))
                     .default_service(web::to(|| method("POST"))),
             )
@@ -86,7 +77,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 }
 
 /// `POST /orders`. What is checked before the transaction keeps nothing, so the client may correct it under the same key.
-async fn create(body: Bytes, transaction: KeyTransaction) -> Result<HttpResponse, WorkError> {
+async fn create(body: Bytes, transaction: KeyTransaction) -> Result<HttpResponse, TransactionError> {
     let order: Value = match serde_json::from_slice(&body) {
         Ok(order) => order,
         Err(error) => {
@@ -116,61 +107,40 @@ async fn create(body: Bytes, transaction: KeyTransaction) -> Result<HttpResponse
     let item = item.to_owned();
     let id = format!("{:016x}", rand::random::<u64>());
     transaction
-        .commit(move |tx| {
-            Box::pin(async move {
-                let values = vec![
-                    SqlValue::Text(id.clone()),
-                    SqlValue::Text(item.clone()),
-                    SqlValue::Int(quantity),
-                ];
-                tx.execute("insert into orders (id, item, quantity) values ($1, $2, $3)", values)
-                    .await?;
-                Ok(Answer::new(201)
-                    .header("location", format!("/orders/{id}"))
-                    .json(&json!({"id": id, "item": item, "quantity": quantity})))
-            })
+        .commit(move |store| {
+            let order = json!({"id": id, "item": item, "quantity": quantity});
+            store.execute(
+                "insert into orders (id, item, quantity) values ($1, $2, $3)",
+                &[(&id).into(), (&item).into(), quantity.into()],
+            )?;
+            // `cerca serve` on the same store makes it an event, and brings it to whoever wants to know.
+            store.execute(
+                "insert into outbox (idempotency_key, topic, payload) values ($1, 'order.created', $2)",
+                &[(&id).into(), order.to_string().into()],
+            )?;
+            Ok(Answer::new(201)
+                .header("location", format!("/orders/{id}"))
+                .json(&order))
         })
         .await
 }
 
 /// `GET /orders/{id}`
-async fn show(path: web::Path<String>, layer: web::Data<Layer>) -> Result<HttpResponse, WorkError> {
+async fn show(path: web::Path<String>, layer: web::Data<Layer>) -> Result<HttpResponse, TransactionError> {
     let id = path.into_inner();
+    let unknown = || problem(StatusCode::NOT_FOUND, "there is no such order");
     if id.contains('\0') {
-        return Ok(problem(StatusCode::NOT_FOUND, "there is no such order"));
+        return Ok(unknown());
     }
-    let found = layer
-        .transact(
-            None,
-            Box::new(move |tx| {
-                Box::pin(async move {
-                    let sql = "select item, quantity from orders where id = $1";
-                    let rows = tx.query(sql, vec![SqlValue::Text(id.clone())]).await?;
-                    let Some([SqlValue::Text(item), SqlValue::Int(quantity)]) = rows.first().map(Vec::as_slice) else {
-                        return Ok(nothing());
-                    };
-                    let order = json!({"id": id, "item": item, "quantity": quantity});
-                    Ok(KeptAnswer {
-                        body: Some(Bytes::from(order.to_string())),
-                        ..nothing()
-                    })
-                })
-            }),
-        )
+    let order = layer
+        .transact(move |store| {
+            let rows = store.query("select item, quantity from orders where id = $1", &[(&id).into()])?;
+            let Some(row) = rows.first() else { return Ok(None) };
+            let (item, quantity): (String, i64) = (row.get("item")?, row.get("quantity")?);
+            Ok(Some(json!({"id": id, "item": item, "quantity": quantity})))
+        })
         .await?;
-    Ok(match &found.body {
-        Some(order) => HttpResponse::Ok().content_type("application/json").body(order.clone()),
-        None => problem(StatusCode::NOT_FOUND, "there is no such order"),
-    })
-}
-
-fn nothing() -> KeptAnswer {
-    KeptAnswer {
-        status: 200,
-        headers: Vec::new(),
-        body: None,
-        resource_id: None,
-    }
+    Ok(order.map_or_else(unknown, |order| HttpResponse::Ok().json(order)))
 }
 
 async fn openapi() -> HttpResponse {

@@ -202,6 +202,8 @@ pub(super) async fn providers(request: HttpRequest, state: web::Data<State>) -> 
         adapter: Arc<str>,
         url: String,
         verify: String,
+        /// What the sender takes as received, how long it waits, how it tries again, and what makes it stop.
+        sender: Option<Sender>,
     }
     query::none(request.query_string())?;
     let all = state.providers.all();
@@ -212,6 +214,10 @@ pub(super) async fn providers(request: HttpRequest, state: web::Data<State>) -> 
             adapter: endpoint.provider.adapter.clone(),
             url: format!("{}/webhooks/{}", endpoint.provider.public_url, endpoint.provider.name),
             verify: endpoint.verify(),
+            sender: state
+                .adapters
+                .get(&endpoint.provider.adapter)
+                .map(|adapter| adapter.sender().clone()),
         })
         .collect();
     Ok(ok(&json!({"providers": list})))

@@ -7,7 +7,10 @@ use super::{
     decision::{Decision, Policy, decide},
     refusal::Refusal,
 };
-use crate::store::{HeldKey, KeptAnswer, KeyName, KeyStep, KeyWork, NewKey, Store, StoreError, WorkError};
+use crate::store::{
+    Answering, HeldKey, InTransaction, KeptAnswer, KeyName, KeyStep, LONGEST, Left, NewKey, SqlError, Store,
+    StoreError, Transaction, TransactionError,
+};
 
 /// Bytes of answers that are kept in memory for replays.
 const CACHE_BYTES: usize = 32 << 20;
@@ -147,15 +150,39 @@ impl Layer {
         }
     }
 
-    /// Runs work and completes the key in one transaction of the store's database.
+    /// Runs code in a transaction of the store, of 5 s at most, that has nothing to do with a key: to make tables, to read.
+    /// It may run more than once; only the run that is committed counts.
     ///
     /// # Errors
     /// Why everything was undone.
-    pub async fn transact(&self, run: Option<&Run>, work: KeyWork) -> Result<Arc<KeptAnswer>, WorkError> {
-        let answer = self.store.answer(run.map(|run| run.held), work).await?;
-        if let Some(run) = run {
-            self.remember(run, &answer);
-        }
+    pub async fn transact<T: Send + 'static>(
+        &self,
+        code: impl Fn(&mut Transaction) -> Result<T, SqlError> + Send + Sync + 'static,
+    ) -> Result<T, TransactionError> {
+        self.transact_as(move |transaction| code(transaction).map_err(|error| error.to_string()))
+            .await
+    }
+
+    pub(super) async fn transact_as<T: Send + 'static>(
+        &self,
+        code: impl Fn(&mut Transaction) -> Result<T, String> + Send + Sync + 'static,
+    ) -> Result<T, TransactionError> {
+        let given = Left::default();
+        let left = given.clone();
+        let code: InTransaction = Arc::new(move |transaction| {
+            let value = code(transaction)?;
+            transaction.sound().map_err(|error| error.to_string())?;
+            left.put(Some(value));
+            Ok(())
+        });
+        self.store.transact(code, LONGEST).await?;
+        Ok(given.take().ok_or(StoreError::Closed)?)
+    }
+
+    /// Runs code and completes the key with its answer in one transaction of the store.
+    pub(super) async fn answer(&self, run: &Run, code: Answering) -> Result<Arc<KeptAnswer>, TransactionError> {
+        let answer = self.store.answer(run.held, code).await?;
+        self.remember(run, &answer);
         Ok(answer)
     }
 

@@ -14,7 +14,7 @@
 //! ```
 
 use std::{
-    cell::RefCell,
+    cell::Cell,
     future::{Ready, ready},
     rc::Rc,
     sync::Arc,
@@ -338,7 +338,7 @@ where
 async fn settle(settings: &Settings, run: &Run, slot: Option<Rc<Slot>>, response: HttpResponse) -> HttpResponse {
     let route = &run.ask.name.route;
     count(route, "first");
-    let is_done = slot.is_some_and(|slot| slot.done.borrow().is_some());
+    let is_done = slot.is_some_and(|slot| slot.is_done.get());
     if is_done {
         return response;
     }
@@ -367,7 +367,7 @@ fn put_slot(request: &ServiceRequest, settings: &Settings, run: Option<Run>) -> 
     let slot = Rc::new(Slot {
         layer: Arc::clone(&settings.layer),
         run,
-        done: RefCell::new(None),
+        is_done: Cell::new(false),
     });
     request.extensions_mut().insert(Rc::clone(&slot));
     slot

@@ -34,7 +34,7 @@ pub use middleware::Idempotent;
 pub use principal::{Caller, Principal};
 pub use refusal::Refusal;
 pub use spec::{GatewaySpec, OnUpstreamDown};
-pub use transaction::{Answer, KeyTransaction};
+pub use transaction::{Answer, KeyTransaction, Undo};
 pub use upstream::Probe;
 pub use view::{answer_json, key_json, stats_json};
 

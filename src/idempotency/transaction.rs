@@ -1,22 +1,22 @@
 //! A handler's own transaction: its effect, its key and its answer commit together, or not at all.
 
 use std::{
-    cell::RefCell,
+    cell::Cell,
     future::{Ready, ready},
     rc::Rc,
     sync::Arc,
+    time::Duration,
 };
 
 use actix_web::{FromRequest, HttpMessage as _, HttpRequest, HttpResponse, dev::Payload, http::StatusCode};
 use bytes::Bytes;
-use futures_util::future::BoxFuture;
 
 use super::{
     layer::{Layer, Run},
     refusal::Refusal,
     upstream::kept,
 };
-use crate::store::{AnswerTransaction, KeptAnswer, WorkError};
+use crate::store::{Answering, KeptAnswer, Left, SqlError, Transaction, TransactionError};
 
 /// What a handler answers from within its transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,6 +57,10 @@ impl Answer {
     pub fn json(self, value: &serde_json::Value) -> Self {
         self.header("content-type", "application/json").body(value.to_string())
     }
+
+    fn to_keep(&self) -> KeptAnswer {
+        kept(self.status, self.headers.clone(), Some(self.body.clone()))
+    }
 }
 
 /// The extractor. Wrap the app (or scope) in a [`super::Idempotent`] that is [`super::Idempotent::transactional`]; without
@@ -68,7 +72,8 @@ pub(super) struct Slot {
     pub(super) layer: Arc<Layer>,
     /// `None`: the request has no key, which it need not have.
     pub(super) run: Option<Run>,
-    pub(super) done: RefCell<Option<Arc<KeptAnswer>>>,
+    /// The answer was committed.
+    pub(super) is_done: Cell<bool>,
 }
 
 impl FromRequest for KeyTransaction {
@@ -83,49 +88,96 @@ impl FromRequest for KeyTransaction {
     }
 }
 
+/// Why a handler's code wants everything undone.
+#[derive(Debug)]
+pub enum Undo {
+    /// This is answered instead. What is kept of it, and whether the key is freed, follows from its status as ever.
+    Answer(Answer),
+    /// A statement failed.
+    Error(SqlError),
+}
+
+impl From<SqlError> for Undo {
+    fn from(error: SqlError) -> Self {
+        Self::Error(error)
+    }
+}
+
+impl From<Answer> for Undo {
+    fn from(answer: Answer) -> Self {
+        Self::Answer(answer)
+    }
+}
+
 impl KeyTransaction {
-    /// Runs `work` in a transaction of the store's database and commits its effect together with the key and the answer.
-    /// On SQLite it holds the only writer from its first statement on, 5 s at most: it must be short.
+    /// Runs the code in a [`Transaction`] of the store and commits what it did together with the key and its answer. An
+    /// error or a panic undoes everything.
+    ///
+    /// The code is not async, because nothing outside may be waited for while a transaction is open. It has 5 s, and on
+    /// SQLite nothing else is written meanwhile. It may run more than once, after a deadlock for example; only the run that
+    /// is committed counts.
     ///
     /// # Errors
-    /// Why everything was undone. The key is then freed or kept by the status that the handler answers instead.
-    pub async fn commit<F>(self, work: F) -> Result<HttpResponse, WorkError>
-    where
-        F: for<'t> FnOnce(&'t mut dyn AnswerTransaction) -> BoxFuture<'t, Result<Answer, WorkError>> + Send + 'static,
-    {
+    /// Why everything was undone, where the code gave no answer of its own. The key is then freed.
+    pub async fn commit(
+        self,
+        code: impl Fn(&mut Transaction) -> Result<Answer, Undo> + Send + Sync + 'static,
+    ) -> Result<HttpResponse, TransactionError> {
         let slot = self.0;
-        let answer = slot
-            .layer
-            .transact(
-                slot.run.as_ref(),
-                Box::new(move |tx| {
-                    Box::pin(async move {
-                        let answer = work(tx).await?;
-                        Ok(kept(answer.status, answer.headers, Some(answer.body)))
-                    })
-                }),
-            )
-            .await?;
-        slot.done.replace(Some(Arc::clone(&answer)));
-        Ok(respond(&answer, false))
+        let undone: Left<Answer> = Left::default();
+        let left = undone.clone();
+        let code: Answering = Arc::new(move |transaction| {
+            left.put(None);
+            match code(transaction) {
+                Ok(answer) => Ok(answer.to_keep()),
+                Err(Undo::Error(error)) => Err(error.to_string()),
+                Err(Undo::Answer(answer)) => {
+                    left.put(Some(answer));
+                    Err("undone by the handler".to_owned())
+                }
+            }
+        });
+        let done = match &slot.run {
+            Some(run) => slot.layer.answer(run, code).await,
+            None => slot
+                .layer
+                .transact_as(move |transaction| code(transaction))
+                .await
+                .map(Arc::new),
+        };
+        match done {
+            Ok(answer) => {
+                slot.is_done.set(true);
+                Ok(respond(&answer, false))
+            }
+            Err(TransactionError::Failed(why)) => match undone.take() {
+                Some(answer) => Ok(respond(&answer.to_keep(), false)),
+                None => Err(TransactionError::Failed(why)),
+            },
+            Err(error) => Err(error),
+        }
     }
 }
 
 /// What a failed transaction is answered with where the handler says nothing of its own.
-impl actix_web::ResponseError for WorkError {
+impl actix_web::ResponseError for TransactionError {
     fn status_code(&self) -> StatusCode {
         match self {
             Self::Store(_) => StatusCode::SERVICE_UNAVAILABLE,
             Self::Stale => StatusCode::CONFLICT,
-            Self::Undo | Self::Statement(_) => StatusCode::INTERNAL_SERVER_ERROR,
+            Self::Failed(_) => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }
 
     fn error_response(&self) -> HttpResponse {
         match self {
             Self::Store(error) => Refusal::Store(error.clone()).respond(),
-            Self::Stale => Refusal::Unknown.respond(),
-            Self::Undo | Self::Statement(_) => {
+            // Nothing was done here; another has the key by now.
+            Self::Stale => Refusal::InProgress {
+                retry_after: Duration::from_secs(1),
+            }
+            .respond(),
+            Self::Failed(_) => {
                 tracing::error!(error = %self, "a handler's transaction failed");
                 let problem = serde_json::json!({
                     "type": "about:blank", "title": "Internal Server Error", "status": 500,

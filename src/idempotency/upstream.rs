@@ -85,16 +85,24 @@ pub(super) async fn read(mut response: Response, limit: usize) -> Result<Body, r
     let Some(first) = response.chunk().await? else {
         return Ok(Body::Whole(Bytes::new()));
     };
-    let mut body = BytesMut::new();
-    let mut next = Some(first);
-    while let Some(chunk) = next {
+    if first.len() > limit {
+        return Ok(Body::TooLarge(first, Box::new(response)));
+    }
+    // Most answers are one chunk, which is not copied.
+    let Some(mut chunk) = response.chunk().await? else {
+        return Ok(Body::Whole(first));
+    };
+    let mut body = BytesMut::from(first);
+    loop {
         body.extend_from_slice(&chunk);
         if body.len() > limit {
             return Ok(Body::TooLarge(body.freeze(), Box::new(response)));
         }
-        next = response.chunk().await?;
+        match response.chunk().await? {
+            Some(next) => chunk = next,
+            None => return Ok(Body::Whole(body.freeze())),
+        }
     }
-    Ok(Body::Whole(body.freeze()))
 }
 
 /// How the upstream is asked what became of a request.

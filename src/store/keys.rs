@@ -6,7 +6,7 @@ use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use jiff::Timestamp;
 
-use super::{SqlValue, StoreError, StoreFuture};
+use super::{InTransaction, StoreFuture, Transaction, TransactionError, transaction::Left};
 
 /// Whose key it is: equal keys of two principals, methods or routes have nothing to do with each other.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -144,43 +144,30 @@ pub struct KeyStats {
     pub unknown: u64,
 }
 
-/// What a handler does in the transaction that completes its key.
-pub type KeyWork =
-    Box<dyn for<'t> FnOnce(&'t mut dyn AnswerTransaction) -> BoxFuture<'t, Result<KeptAnswer, WorkError>> + Send>;
+/// What a handler of an API does in the transaction that completes its key; it gives the answer to keep. It may run more
+/// than once, as every [`InTransaction`](super::InTransaction), and its error must hold no secret.
+pub type Answering = Arc<dyn Fn(&mut Transaction) -> Result<KeptAnswer, String> + Send + Sync>;
 
-/// Why the transaction was undone. The key is then still held.
-#[derive(Debug, Clone, thiserror::Error)]
-pub enum WorkError {
-    /// The handler's own reason to undo everything; it says the rest elsewhere.
-    #[error("undone by the handler")]
-    Undo,
-    /// A statement failed.
-    #[error("{0}")]
-    Statement(String),
-    /// The key was taken over meanwhile.
-    #[error("the key is held by another")]
-    Stale,
-    #[error(transparent)]
-    Store(#[from] StoreError),
+/// The key that a transaction completes.
+pub(super) struct Completes {
+    pub(super) held: HeldKey,
+    pub(super) answer: Left<KeptAnswer>,
 }
 
-/// A transaction of the store's own database. Statements are single ones with `$1`, `$2`, … for the parameters.
-pub trait AnswerTransaction: Send {
-    /// Runs a statement; gives the rows that it changed.
-    ///
-    /// # Errors
-    /// [`WorkError::Statement`] with the words of the database.
-    fn execute<'t>(&'t mut self, sql: &'t str, params: Vec<SqlValue>) -> BoxFuture<'t, Result<u64, WorkError>>;
-
-    /// Runs a statement that gives rows.
-    ///
-    /// # Errors
-    /// [`WorkError::Statement`], also for a column of a type that is neither text, number, boolean, bytes nor null.
-    fn query<'t>(
-        &'t mut self,
-        sql: &'t str,
-        params: Vec<SqlValue>,
-    ) -> BoxFuture<'t, Result<Vec<Vec<SqlValue>>, WorkError>>;
+impl Completes {
+    /// The code as every transaction takes it.
+    pub(super) fn new(held: HeldKey, work: Answering) -> (Self, InTransaction) {
+        let answer = Left::default();
+        let left = answer.clone();
+        let work = move |transaction: &mut Transaction| {
+            let kept = work(transaction)?;
+            // Code that went on after a failure leaves nothing: another run of it may be under way.
+            transaction.sound().map_err(|error| error.to_string())?;
+            left.put(Some(kept));
+            Ok(())
+        };
+        (Self { held, answer }, Arc::new(work))
+    }
 }
 
 /// Keeps the keys.
@@ -197,9 +184,8 @@ pub trait Keys: Send + Sync {
     /// nothing changed. It is queued before this returns, and taken even if the future is dropped.
     fn step(&self, held: HeldKey, step: KeyStep) -> StoreFuture<'static, bool>;
 
-    /// Runs work and completes the key, where there is one, with its answer, in one transaction. On SQLite it holds
-    /// the only writer from its first statement on, 5 s at most, so it must be short.
-    fn answer(&self, held: Option<HeldKey>, work: KeyWork) -> BoxFuture<'static, Result<Arc<KeptAnswer>, WorkError>>;
+    /// Runs code and completes the key with the answer that it gives, in one transaction, of 5 s at most.
+    fn answer(&self, held: HeldKey, work: Answering) -> BoxFuture<'static, Result<Arc<KeptAnswer>, TransactionError>>;
 
     /// Keys that were sent and whose lease is over, oldest first.
     fn abandoned(&self, limit: u32) -> StoreFuture<'_, Vec<KeyRow>>;

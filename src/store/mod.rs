@@ -25,6 +25,7 @@ mod statement;
 mod task;
 #[cfg(test)]
 pub(crate) mod testing;
+mod thread;
 mod transaction;
 mod types;
 mod upkeep;
@@ -39,13 +40,14 @@ use crate::domain::{Claim, NewEvent, Settle};
 
 pub use jobs::run_job;
 pub use keys::{
-    AnswerTransaction, HeldKey, KeptAnswer, KeyFilter, KeyName, KeyRow, KeyState, KeyStats, KeyStep, KeyWork, Keys,
-    NewKey, RecoveryPoint, Reserved, WorkError,
+    Answering, HeldKey, KeptAnswer, KeyFilter, KeyName, KeyRow, KeyState, KeyStats, KeyStep, Keys, NewKey,
+    RecoveryPoint, Reserved,
 };
 pub use native::{InTransaction, Native, NewStep, Step, Work};
 pub use options::{Options, open};
 pub use refused::{Quarantine, Refused, RefusedFilter, RefusedPage, RefusedRow, Room};
-pub use transaction::{FromSql, Row, SqlError, Transaction};
+pub use transaction::{FromSql, Row, SqlError, Transaction, TransactionError};
+pub(crate) use transaction::{LONGEST, Left};
 pub use types::{
     Accepted, Applied, AttemptLimit, Backlog, ClaimRequest, Discarded, Effect, EventDetail, EventFilter, EventRow,
     HandlerStats, Lease, Page, Prepared, PurgePolicy, Purged, Received, Relayed, Reprocess, ReprocessScope,

@@ -16,11 +16,12 @@ pub trait Native: Send + Sync {
     /// that is there already stays as it is.
     fn record(&self, step: NewStep) -> StoreFuture<'_, bool>;
 
-    /// Runs code in a transaction of its own, which settles nothing. An error of the code undoes it all.
+    /// Runs code in a transaction of its own, which settles nothing. An error of the code undoes it all. On SQLite the
+    /// limit is 5 s at most. When the future is dropped, what has not begun does not begin.
     ///
     /// # Errors
     /// `Refused` with the code's own error.
-    fn transact(&self, work: InTransaction, limit: Duration) -> StoreFuture<'_, ()>;
+    fn transact(&self, work: InTransaction, limit: Duration) -> StoreFuture<'static, ()>;
 }
 
 /// Code that runs in a transaction of the store. It may run more than once, after a deadlock for example; what counts is

@@ -1,34 +1,87 @@
-//! A transaction of the store as code outside of it sees it. The code runs on a thread of its own and sends each
-//! statement to whoever owns the connection, so code that hangs or panics costs its own attempt and a thread, never the
-//! connection. On SQLite that connection is the only writer.
+//! A transaction of the store as code outside of it sees it: native handlers, handlers of an API, programs. The code runs
+//! on a thread of its own (`thread`) and sends each statement to whoever owns the connection.
 
 use std::{
-    panic::{AssertUnwindSafe, catch_unwind},
-    sync::{Arc, mpsc},
-    thread,
+    sync::{Arc, Mutex, PoisonError, mpsc},
+    time::Duration,
 };
 
 use jiff::Timestamp;
 
-use super::{InTransaction, SqlValue};
+use super::{SqlValue, StoreError};
+
+/// How long the code of an API's handler may hold its transaction; on SQLite, where it holds the only writer, any code.
+pub(crate) const LONGEST: Duration = Duration::from_secs(5);
 
 /// Rows that one query may give: they are held in memory while the transaction is open.
 const MOST_ROWS: usize = 10_000;
 
-/// An open transaction of the store, in which the delivery is settled: what is done here commits together with the
-/// settle, or not at all.
+/// An open transaction of the store. What is done here commits together with what it belongs to, or not at all: the settle
+/// of a delivery ([`Done::within`](crate::Done::within)), or the key and the answer of a request
+/// ([`KeyTransaction`](crate::idempotency::KeyTransaction)).
+///
+/// It is not async, because nothing outside may be waited for while a transaction is open: on SQLite it holds the only
+/// writer, and nothing is stored meanwhile. Ask the network before, and do here only what belongs together.
 ///
 /// Statements are single ones, with parameters `$1`, `$2`, … on both engines; those that control the transaction or the
 /// session are refused. After a statement has failed, the transaction can only be undone.
 pub struct Transaction {
-    say: Box<dyn Fn(Said) + Send>,
-    failed: Option<SqlError>,
+    pub(super) say: Box<dyn Fn(Said) + Send>,
+    pub(super) failed: Option<SqlError>,
 }
 
 /// Why a statement failed, in the words of the database.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct SqlError(pub(super) String);
+
+/// Why nothing was committed.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum TransactionError {
+    /// The code's own failure, a statement's, or a limit that it broke.
+    #[error("{0}")]
+    Failed(String),
+    /// Its key was taken over by another meanwhile.
+    #[error("the key is held by another")]
+    Stale,
+    #[error(transparent)]
+    Store(StoreError),
+}
+
+impl From<StoreError> for TransactionError {
+    fn from(error: StoreError) -> Self {
+        match error {
+            // What is wrong with the code or its values would be wrong again.
+            StoreError::Refused(why) => Self::Failed(why),
+            error => Self::Store(error),
+        }
+    }
+}
+
+/// What code in a transaction leaves for who had it run; the last run is the one that counts.
+pub(crate) struct Left<T>(Arc<Mutex<Option<T>>>);
+
+impl<T> Left<T> {
+    pub(crate) fn put(&self, value: Option<T>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = value;
+    }
+
+    pub(crate) fn take(&self) -> Option<T> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+impl<T> Default for Left<T> {
+    fn default() -> Self {
+        Self(Arc::default())
+    }
+}
+
+impl<T> Clone for Left<T> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
 
 /// One row of an answer.
 #[derive(Debug, Clone, PartialEq)]
@@ -93,6 +146,11 @@ impl Transaction {
     /// What the database says, also of a column whose type cannot be read. The transaction can only be undone then.
     pub fn query(&mut self, sql: &str, params: &[SqlValue]) -> Result<Vec<Row>, SqlError> {
         self.ask(sql, params).map(|reply| reply.rows)
+    }
+
+    /// The first failure of a statement, if one has failed.
+    pub(crate) fn sound(&self) -> Result<(), SqlError> {
+        self.failed.clone().map_or(Ok(()), Err)
     }
 
     fn ask(&mut self, sql: &str, params: &[SqlValue]) -> Result<Reply, SqlError> {
@@ -240,65 +298,6 @@ impl<T: Into<Self>> From<Option<T>> for SqlValue {
     }
 }
 
-/// Runs code, one piece after the other, on a thread that is made when it is needed.
-#[derive(Default)]
-pub(super) struct Runner {
-    jobs: Option<mpsc::Sender<Job>>,
-}
-
-type Job = Box<dyn FnOnce() + Send>;
-
-impl Runner {
-    /// Starts the code; everything it says goes to `say`, at the end that it has ended, unless it never does.
-    pub(super) fn start(&mut self, work: &InTransaction, say: impl Fn(Said) + Send + Clone + 'static) {
-        let work = Arc::clone(work);
-        let job: Job = Box::new(move || {
-            let mut transaction = Transaction {
-                say: Box::new(say.clone()),
-                failed: None,
-            };
-            let done = catch_unwind(AssertUnwindSafe(|| work(&mut transaction)));
-            say(Said::Ended(match (done, transaction.failed) {
-                (Ok(Ok(())), None) => Ok(()),
-                // The code may have gone on; what it did is undone.
-                (Ok(Ok(())), Some(error)) => Err(error.0),
-                (Ok(Err(error)), _) => Err(error),
-                (Err(panic), _) => Err(format!("the handler panicked: {}", text_of(&*panic))),
-            }));
-        });
-        let job = match &self.jobs {
-            Some(jobs) => match jobs.send(job) {
-                Ok(()) => return,
-                Err(mpsc::SendError(job)) => job,
-            },
-            None => job,
-        };
-        let (jobs, queue) = mpsc::channel::<Job>();
-        // Without a thread the code never says a word: its channel closes.
-        let thread = thread::Builder::new().name("cerca-native".to_owned()).spawn(move || {
-            while let Ok(job) = queue.recv() {
-                job();
-            }
-        });
-        if thread.is_ok() && jobs.send(job).is_ok() {
-            self.jobs = Some(jobs);
-        }
-    }
-
-    /// Leaves the thread to code that did not end in time; it ends after it.
-    pub(super) fn abandon(&mut self) {
-        self.jobs = None;
-    }
-}
-
-fn text_of(panic: &(dyn std::any::Any + Send)) -> &str {
-    panic
-        .downcast_ref::<&str>()
-        .copied()
-        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
-        .unwrap_or("no message")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -315,30 +314,5 @@ mod tests {
         assert_eq!(row.get::<String>("c"), Ok("1.50".to_owned()));
         assert!(row.get::<i64>("b").unwrap_err().to_string().contains("`b`"));
         assert!(row.get::<i64>("d").unwrap_err().to_string().contains("`d`"));
-    }
-
-    #[test]
-    fn a_thread_survives_panics_and_is_left_to_code_that_hangs() {
-        let mut runner = Runner::default();
-        let (sender, said) = mpsc::channel();
-        let run = |runner: &mut Runner, work: InTransaction| {
-            let sender = sender.clone();
-            runner.start(&work, move |said| drop(sender.send(said)));
-        };
-        run(&mut runner, Arc::new(|_| panic!("no luck")));
-        assert!(matches!(said.recv(), Ok(Said::Ended(Err(why))) if why.contains("no luck")));
-
-        let (go, wait) = mpsc::channel::<()>();
-        let wait = std::sync::Mutex::new(wait);
-        let hangs: InTransaction = Arc::new(move |_| {
-            let _ = wait.lock().unwrap().recv();
-            Ok(())
-        });
-        run(&mut runner, hangs);
-        runner.abandon();
-        run(&mut runner, Arc::new(|_| Err("second".into())));
-        assert!(matches!(said.recv(), Ok(Said::Ended(Err(why))) if why == "second"));
-        drop(go);
-        assert!(matches!(said.recv(), Ok(Said::Ended(Ok(())))));
     }
 }

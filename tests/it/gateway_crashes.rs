@@ -1,12 +1,13 @@
 //! The gateway when its process is killed, at every point between the reservation of a key and the record of the answer.
 
-use std::{collections::HashMap, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use futures_util::future::join_all;
+use tokio::sync::Notify;
 
 use crate::{
     gateway::{Reply, gateway, keyed, orders, try_call},
-    support::{Answer, Server, Signal, Sink, TestStore, on_both_stores, wait_until},
+    support::{Answer, Server, Signal, Sink, TestStore, is_stopped, on_both_stores, wait_until},
 };
 
 on_both_stores!(
@@ -98,13 +99,14 @@ async fn killed_before_it_was_sent_a_request_runs_again(store: TestStore) {
 }
 
 async fn killed_before_the_record_the_upstream_is_asked(store: TestStore) {
-    let upstream = Sink::with(|_, n| {
-        let slow = if n < 2 {
-            Duration::from_millis(800)
+    let stopped = Arc::new(Notify::new());
+    let when = Arc::clone(&stopped);
+    let upstream = Sink::with(move |_, n| {
+        if n < 2 {
+            Answer::status(201).when(&when)
         } else {
-            Duration::ZERO
-        };
-        Answer::status(201).after(slow)
+            Answer::status(201)
+        }
     })
     .await;
     // It knows the first key, and has never heard of the second.
@@ -125,8 +127,11 @@ async fn killed_before_the_record_the_upstream_is_asked(store: TestStore) {
         let (cut, ()) = tokio::join!(try_call(&server, &headers, "{}"), async {
             wait_until("the upstream has the request", async || upstream.count() > before).await;
             // It stands still while the answer comes, and dies before it can write it down.
+            let answered = upstream.answered();
             server.signal(Signal::Stop);
-            tokio::time::sleep(Duration::from_millis(1500)).await;
+            wait_until("it stands still", async || is_stopped(server.pid())).await;
+            stopped.notify_one();
+            wait_until("the upstream has answered", async || upstream.answered() > answered).await;
             server.signal(Signal::Kill);
         });
         assert!(cut.is_err());

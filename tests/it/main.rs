@@ -21,6 +21,7 @@ mod native;
 mod once;
 mod operate;
 mod ordering;
+mod orders;
 mod outage;
 mod outbox;
 mod people;

@@ -145,8 +145,19 @@ async fn dies(store: TestStore, stuck: Stuck, calls: usize) -> (Gateway, Value) 
             .await,
         1
     );
+    one_event_came_of_it(&store, &server).await;
     assert_eq!(server.stop().await.code(), Some(0));
     (gateway, event)
+}
+
+/// What the handler wrote to the outbox in the transaction that settled its delivery. No handler wants it here.
+async fn one_event_came_of_it(store: &TestStore, server: &Server) {
+    let told = server.wait_for("outbox", "order_1:charged", "unrouted").await;
+    assert_eq!(told["event_type"], "order.charged", "{told}");
+    assert_eq!(store.number("select count(*) from outbox").await, 0);
+    let events = "select count(*) from webhook_events where provider = 'outbox'";
+    assert_eq!(store.number(events).await, 1);
+    assert_eq!(store.number("select count(*) from conflicts").await, 0);
 }
 
 /// G4, G5, G6
@@ -199,6 +210,17 @@ async fn steps_are_kept_when_a_dead_delivery_is_given_a_new_life(store: TestStor
     assert_eq!(gateway.calls.load(SeqCst), calls + 2, "{event}");
     assert_eq!(gateway.charges.load(SeqCst), 1);
     assert_eq!(store.number("select count(*) from ledger").await, 1);
+    // Its tries were undone whole: had they left a row in the outbox, it would be a duplicate.
+    one_event_came_of_it(&store, &server).await;
+    let metrics = server.get("/metrics").await.text();
+    assert!(
+        metrics.contains("cerca_outbox_relayed_total{outcome=\"stored\"} 1"),
+        "{metrics}"
+    );
+    assert!(
+        !metrics.contains("cerca_outbox_relayed_total{outcome=\"duplicate\"}"),
+        "{metrics}"
+    );
 }
 
 async fn the_command_refuses_a_native_handler_that_it_does_not_have(store: TestStore) {

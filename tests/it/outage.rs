@@ -99,7 +99,15 @@ fn a_locked_database_file_delays_and_loses_nothing() {
         let lock = holder.begin_with("begin immediate").await.unwrap();
 
         let load = Load::start(&server, "evt", 8);
-        tokio::time::sleep(std::time::Duration::from_millis(1500)).await;
+        let bodies = 8 * stripe_body("evt_0_0").len();
+        wait_until("every sender waits for the lock", async || {
+            let metrics = server.get("/metrics").await.text();
+            let held = metrics
+                .lines()
+                .find_map(|line| line.strip_prefix("cerca_body_bytes_in_flight "));
+            held.is_some_and(|held| held.parse::<usize>().is_ok_and(|held| held >= bodies))
+        })
+        .await;
         assert_eq!(store.number("select count(*) from webhook_events").await, 1);
         lock.rollback().await.unwrap();
 

@@ -15,6 +15,7 @@ mod inbox;
 mod key_transactions;
 mod keys;
 mod lists;
+mod middleware;
 mod native;
 mod notify;
 mod ordering;

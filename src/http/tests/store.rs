@@ -87,7 +87,7 @@ impl Native for MemoryStore {
     fn record(&self, _: NewStep) -> StoreFuture<'_, bool> {
         unreachable!("requests have no steps")
     }
-    fn transact(&self, _: InTransaction, _: Duration) -> StoreFuture<'_, ()> {
+    fn transact(&self, _: InTransaction, _: Duration) -> StoreFuture<'static, ()> {
         unreachable!("requests have no transactions")
     }
 }
@@ -103,7 +103,7 @@ impl Keys for MemoryStore {
     fn step(&self, _: HeldKey, _: KeyStep) -> StoreFuture<'static, bool> {
         unreachable!("no key is held here")
     }
-    fn answer(&self, _: Option<HeldKey>, _: KeyWork) -> BoxFuture<'static, Result<Arc<KeptAnswer>, WorkError>> {
+    fn answer(&self, _: HeldKey, _: Answering) -> BoxFuture<'static, Result<Arc<KeptAnswer>, TransactionError>> {
         unreachable!("no handler has a transaction here")
     }
     fn abandoned(&self, _: u32) -> StoreFuture<'_, Vec<KeyRow>> {

@@ -1,8 +1,10 @@
 //! Tasks that own a connection, and how they end. No statement runs in a future that a caller can drop.
 
+use std::sync::Arc;
+
 use futures_util::future::BoxFuture;
 use sqlx::PgConnection;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
@@ -33,18 +35,28 @@ impl Closing {
 
 type Work = Box<dyn for<'c> FnOnce(&'c mut Link) -> BoxFuture<'c, ()> + Send>;
 
-/// A task that does one piece of work after the other.
+/// A task that does one piece of work after the other, or several that share a queue.
 pub(super) struct Actor(mpsc::UnboundedSender<Work>);
 
 impl Actor {
-    pub(super) fn start(mut link: Link, closing: &Closing) -> Self {
-        let (sender, mut receiver) = mpsc::unbounded_channel::<Work>();
-        let ending = closing.clone();
-        closing.tasks.spawn(async move {
-            while let Some(work) = ending.next(&mut receiver).await {
-                work(&mut link).await;
-            }
-        });
+    pub(super) fn start(link: Link, closing: &Closing) -> Self {
+        Self::pool([link], closing)
+    }
+
+    /// One task for each connection; what is queued goes to the first that has time.
+    pub(super) fn pool(links: impl IntoIterator<Item = Link>, closing: &Closing) -> Self {
+        let (sender, queue) = mpsc::unbounded_channel::<Work>();
+        let queue = Arc::new(Mutex::new(queue));
+        for mut link in links {
+            let (queue, ending) = (Arc::clone(&queue), closing.clone());
+            closing.tasks.spawn(async move {
+                loop {
+                    let next = ending.next(&mut *queue.lock().await).await;
+                    let Some(work) = next else { break };
+                    work(&mut link).await;
+                }
+            });
+        }
         Self(sender)
     }
 

@@ -1,16 +1,13 @@
 //! What `idempotency` asks: the keys of an API's writes.
 
-use std::{
-    sync::{Arc, atomic::Ordering},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use futures_util::future::BoxFuture;
 
 use super::{
     super::{
-        HeldKey, KeptAnswer, KeyFilter, KeyRow, KeyStats, KeyStep, KeyWork, Keys, NewKey, Reserved, StoreFuture,
-        WorkError,
+        Answering, Applied, HeldKey, KeptAnswer, KeyFilter, KeyRow, KeyStats, KeyStep, Keys, LONGEST, NewKey, Reserved,
+        StoreError, StoreFuture, TransactionError, keys::Completes,
     },
     PostgresStore, key_found, key_rows,
 };
@@ -29,10 +26,19 @@ impl Keys for PostgresStore {
         self.keys.step(held, step)
     }
 
-    fn answer(&self, held: Option<HeldKey>, work: KeyWork) -> BoxFuture<'static, Result<Arc<KeptAnswer>, WorkError>> {
-        let turn = self.next_transaction.fetch_add(1, Ordering::Relaxed) % self.transactions.len();
-        let done = self.transactions[turn].ask(move |db| Box::pin(key_rows::transact(db, held, work)));
-        Box::pin(async move { done.await?.map(Arc::new) })
+    fn answer(&self, held: HeldKey, work: Answering) -> BoxFuture<'static, Result<Arc<KeptAnswer>, TransactionError>> {
+        let (key, work) = Completes::new(held, work);
+        let answer = key.answer.clone();
+        let done = self.transactions.ask_while_waiting(move |db| {
+            Box::pin(async move { key_rows::transact(db, (&work, Some(&key)), LONGEST).await })
+        });
+        Box::pin(async move {
+            match done.await? {
+                Applied::Done => Ok(Arc::new(answer.take().ok_or(StoreError::Closed)?)),
+                Applied::Stale => Err(TransactionError::Stale),
+                Applied::Failed(why) => Err(TransactionError::Failed(why)),
+            }
+        })
     }
 
     fn abandoned(&self, limit: u32) -> StoreFuture<'_, Vec<KeyRow>> {

@@ -19,7 +19,8 @@ use super::{
     super::{
         InTransaction, Row, SqlError, SqlValue,
         statement::{refuse_control, took_longer, wrong_count},
-        transaction::{Ask, Reply, Runner, Said},
+        thread::Runner,
+        transaction::{Ask, Reply, Said},
     },
     connect::{Fault, fault},
     effect::describe,

@@ -117,7 +117,7 @@ pub(super) async fn rehearse(db: &mut PgConnection, effect: &Effect) -> sqlx::Re
 }
 
 /// At least one, because zero is no limit.
-fn millis(limit: Duration) -> i32 {
+pub(super) fn millis(limit: Duration) -> i32 {
     i32::try_from(limit.as_millis()).unwrap_or(i32::MAX).max(1)
 }
 

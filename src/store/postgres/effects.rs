@@ -30,7 +30,7 @@ const TRIES: u32 = 3;
 
 /// Plans as for people, but look-ups by key. A server that cannot watch its client's socket goes on to the limit when
 /// the client is gone; the others stop at once and let go of their rows.
-const SETUP: &str = "SET jit = off; SET enable_seqscan = off;
+pub(super) const SETUP: &str = "SET jit = off; SET enable_seqscan = off;
     DO $$ BEGIN
         PERFORM set_config('client_connection_check_interval', '200ms', false);
     EXCEPTION WHEN OTHERS THEN NULL;

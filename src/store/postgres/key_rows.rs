@@ -2,60 +2,70 @@
 
 use std::{sync::Arc, time::Duration};
 
-use bytes::Bytes;
-use futures_util::future::BoxFuture;
-use sqlx::{
-    AssertSqlSafe, Column as _, Connection as _, Either, Executor as _, PgConnection, PgPool, Row as _,
-    SqlSafeStr as _, Statement as _, TypeInfo as _,
-    postgres::{PgArguments, PgRow},
-    types::BigDecimal,
-};
+use sqlx::{AssertSqlSafe, Connection as _, PgConnection, PgPool, Row as _, postgres::PgRow};
 
 use super::{
     super::{
-        AnswerTransaction, HeldKey, KeptAnswer, KeyFilter, KeyName, KeyRow, KeyStats, KeyWork, SqlValue, StoreError,
-        WorkError,
-        keys::{answer, recovery_point, write_headers},
-        statement::{refuse_control, wrong_count},
+        Applied, HeldKey, InTransaction, KeptAnswer, KeyFilter, KeyName, KeyRow, KeyStats, StoreError,
+        keys::{Completes, answer, recovery_point, write_headers},
     },
-    connect::{message, read_error},
-    micros, time, values,
+    code,
+    connect::{Fault, fault, read_error},
+    effect::millis,
+    micros, time,
 };
 
-/// Runs the work and completes the key. The inner error undid everything.
+/// Tries of code that met a deadlock.
+const TRIES: u32 = 3;
+
+/// Runs code in a transaction of its own, and completes the key with the answer that it left. What failed undid everything.
 pub(super) async fn transact(
     db: &mut PgConnection,
-    held: Option<HeldKey>,
-    work: KeyWork,
-) -> sqlx::Result<Result<KeptAnswer, WorkError>> {
-    let mut tx = db.begin().await?;
-    if let Some(HeldKey { id, token }) = held {
+    (work, key): (&InTransaction, Option<&Completes>),
+    limit: Duration,
+) -> sqlx::Result<Applied> {
+    let mut tries = 1;
+    loop {
+        match transact_once(db, (work, key), limit).await {
+            Err(error) if fault(&error) == Fault::Again && tries < TRIES => tries += 1,
+            done => return done,
+        }
+    }
+}
+
+async fn transact_once(
+    db: &mut PgConnection,
+    (work, key): (&InTransaction, Option<&Completes>),
+    limit: Duration,
+) -> sqlx::Result<Applied> {
+    let begin = format!("BEGIN; SET LOCAL statement_timeout = {}", millis(limit));
+    let mut tx = db.begin_with(AssertSqlSafe(begin)).await?;
+    if let Some(key) = key {
         let holds = sqlx::query(
             "SELECT 1 FROM api_idempotency_keys
              WHERE id = $1 AND lease_token = $2 AND status = 'processing' FOR UPDATE",
         )
-        .bind(id)
-        .bind(token)
+        .bind(key.held.id)
+        .bind(key.held.token)
         .fetch_optional(&mut *tx)
         .await?;
         if holds.is_none() {
             tx.rollback().await?;
-            return Ok(Err(WorkError::Stale));
+            return Ok(Applied::Stale);
         }
     }
-    let mut within = Within(&mut tx);
-    let kept = match work(&mut within).await {
-        Ok(kept) => kept,
-        Err(error) => {
-            tx.rollback().await?;
-            return Ok(Err(error));
-        }
-    };
-    if let Some(held) = held {
-        complete(&mut tx, held, &kept).await?;
+    if let Err(why) = code::run(&mut tx, work, limit).await? {
+        tx.rollback().await?;
+        return Ok(Applied::Failed(why));
+    }
+    if let Some(key) = key
+        && let Some(kept) = key.answer.take()
+    {
+        complete(&mut tx, key.held, &kept).await?;
+        key.answer.put(Some(kept));
     }
     tx.commit().await?;
-    Ok(Ok(kept))
+    Ok(Applied::Done)
 }
 
 async fn complete(db: &mut PgConnection, held: HeldKey, kept: &KeptAnswer) -> sqlx::Result<()> {
@@ -75,102 +85,6 @@ async fn complete(db: &mut PgConnection, held: HeldKey, kept: &KeptAnswer) -> sq
     .execute(db)
     .await?;
     Ok(())
-}
-
-struct Within<'a>(&'a mut PgConnection);
-
-impl Within<'_> {
-    /// Binds the values in the form that the statement's parameters have.
-    async fn arguments(&mut self, sql: &str, params: &[SqlValue]) -> Result<PgArguments, WorkError> {
-        use sqlx::Arguments as _;
-        refuse_control(sql).map_err(|why| WorkError::Statement(why.to_owned()))?;
-        let prepared = self
-            .0
-            .prepare(AssertSqlSafe(sql).into_sql_str())
-            .await
-            .map_err(failure)?;
-        let types = match prepared.parameters() {
-            Some(Either::Left(types)) => types.to_vec(),
-            _ => Vec::new(),
-        };
-        if let Some(why) = wrong_count(types.len(), params.len()) {
-            return Err(WorkError::Statement(why));
-        }
-        let mut arguments = PgArguments::default();
-        for (i, (ty, value)) in types.iter().zip(params).enumerate() {
-            let bound = values::bind(ty, value, i + 1).map_err(WorkError::Statement)?;
-            arguments
-                .add(bound)
-                .map_err(|error| failure(sqlx::Error::Encode(error)))?;
-        }
-        Ok(arguments)
-    }
-}
-
-impl AnswerTransaction for Within<'_> {
-    fn execute<'t>(&'t mut self, sql: &'t str, params: Vec<SqlValue>) -> BoxFuture<'t, Result<u64, WorkError>> {
-        Box::pin(async move {
-            let arguments = self.arguments(sql, &params).await?;
-            let query = sqlx::query_with(AssertSqlSafe(sql).into_sql_str(), arguments);
-            let done = query.execute(&mut *self.0).await.map_err(failure)?;
-            Ok(done.rows_affected())
-        })
-    }
-
-    fn query<'t>(
-        &'t mut self,
-        sql: &'t str,
-        params: Vec<SqlValue>,
-    ) -> BoxFuture<'t, Result<Vec<Vec<SqlValue>>, WorkError>> {
-        Box::pin(async move {
-            let arguments = self.arguments(sql, &params).await?;
-            let query = sqlx::query_with(AssertSqlSafe(sql).into_sql_str(), arguments);
-            let rows = query.fetch_all(&mut *self.0).await.map_err(failure)?;
-            rows.iter().map(row_values).collect()
-        })
-    }
-}
-
-fn row_values(row: &PgRow) -> Result<Vec<SqlValue>, WorkError> {
-    row.columns()
-        .iter()
-        .map(|column| value(row, column.ordinal(), column.type_info().name()))
-        .collect()
-}
-
-fn value(row: &PgRow, at: usize, ty: &str) -> Result<SqlValue, WorkError> {
-    let found = match ty {
-        "BOOL" => row.try_get::<Option<bool>, _>(at).map(|v| v.map(SqlValue::Bool)),
-        "INT2" => row
-            .try_get::<Option<i16>, _>(at)
-            .map(|v| v.map(|v| SqlValue::Int(v.into()))),
-        "INT4" => row
-            .try_get::<Option<i32>, _>(at)
-            .map(|v| v.map(|v| SqlValue::Int(v.into()))),
-        "INT8" => row.try_get::<Option<i64>, _>(at).map(|v| v.map(SqlValue::Int)),
-        "FLOAT8" => row
-            .try_get::<Option<f64>, _>(at)
-            .map(|v| v.map(|v| SqlValue::Number(v.to_string()))),
-        "NUMERIC" => row
-            .try_get::<Option<BigDecimal>, _>(at)
-            .map(|v| v.map(|v| SqlValue::Number(v.to_plain_string()))),
-        "TEXT" | "VARCHAR" | "CHAR" | "NAME" => row.try_get::<Option<String>, _>(at).map(|v| v.map(SqlValue::Text)),
-        "BYTEA" => row
-            .try_get::<Option<Vec<u8>>, _>(at)
-            .map(|v| v.map(|v| SqlValue::Bytes(Bytes::from(v)))),
-        other => {
-            let ty = other.to_ascii_lowercase();
-            return Err(WorkError::Statement(format!(
-                "column {} is of type {ty}, which is not read; cast it to text",
-                at + 1
-            )));
-        }
-    };
-    found.map(|value| value.unwrap_or(SqlValue::Null)).map_err(failure)
-}
-
-fn failure(error: sqlx::Error) -> WorkError {
-    WorkError::Statement(message(&error, true))
 }
 
 pub(super) async fn reap(db: &mut PgConnection, age: Duration, limit: u32) -> sqlx::Result<u64> {

@@ -27,13 +27,10 @@ mod time;
 mod upkeep;
 mod values;
 
-use std::{
-    sync::{Arc, atomic::AtomicUsize},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use futures_util::future::BoxFuture;
-use sqlx::{Connection as _, PgConnection, PgPool, postgres::PgConnectOptions};
+use sqlx::{PgConnection, PgPool, postgres::PgConnectOptions};
 use tokio::sync::{Mutex, Semaphore, mpsc, oneshot};
 
 use self::{
@@ -62,7 +59,7 @@ const CHUNK: u32 = 500;
 
 /// Look-ups by key, whatever the statistics say.
 const STEPS: &str = "SET jit = off; SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off;";
-/// Transactions of API handlers at once.
+/// Transactions of API handlers at once, each on a connection of its own, made when it is first needed.
 const TRANSACTIONS: usize = 4;
 
 pub(super) struct PostgresStore {
@@ -82,9 +79,7 @@ pub(super) struct PostgresStore {
     settles: Arc<Semaphore>,
     stats: Cached<Stats>,
     keys: keys::KeyDesk,
-    /// Each has a connection, made when it is first used.
-    transactions: Vec<Actor>,
-    next_transaction: AtomicUsize,
+    transactions: Actor,
     key_stats: Cached<KeyStats>,
     purge: Cursors,
     lanes: Lanes,
@@ -147,10 +142,7 @@ impl PostgresStore {
             settles: Arc::new(Semaphore::new(options.queue_settles)),
             stats: Cached::default(),
             keys: keys::KeyDesk::start(link("keys", PINNED), &closing),
-            transactions: (0..TRANSACTIONS)
-                .map(|_| Actor::start(link("transaction", "SET jit = off;"), &closing))
-                .collect(),
-            next_transaction: AtomicUsize::new(0),
+            transactions: Actor::pool((0..TRANSACTIONS).map(|_| link("transaction", effects::SETUP)), &closing),
             key_stats: Cached::default(),
             purge: Cursors::default(),
             lanes,
@@ -199,25 +191,14 @@ impl Native for PostgresStore {
         self.steps.record(step)
     }
 
-    fn transact(&self, work: InTransaction, limit: Duration) -> StoreFuture<'_, ()> {
-        let (refuse, refused) = oneshot::channel();
-        let done = self.people.ask(move |db| {
-            Box::pin(async move {
-                let mut tx = db.begin().await?;
-                match code::run(&mut tx, &work, limit).await? {
-                    Ok(()) => tx.commit().await,
-                    Err(why) => {
-                        let _ = refuse.send(why);
-                        tx.rollback().await
-                    }
-                }
-            })
-        });
+    fn transact(&self, work: InTransaction, limit: Duration) -> StoreFuture<'static, ()> {
+        let done = self
+            .transactions
+            .ask_while_waiting(move |db| Box::pin(async move { key_rows::transact(db, (&work, None), limit).await }));
         Box::pin(async move {
-            done.await?;
-            match refused.await {
-                Ok(why) => Err(StoreError::Refused(why)),
-                Err(_) => Ok(()),
+            match done.await? {
+                Applied::Failed(why) => Err(StoreError::Refused(why)),
+                Applied::Done | Applied::Stale => Ok(()),
             }
         })
     }

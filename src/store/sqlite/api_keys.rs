@@ -6,15 +6,18 @@ use futures_util::future::BoxFuture;
 
 use super::{
     super::{
-        HeldKey, KeptAnswer, KeyFilter, KeyRow, KeyStats, KeyStep, KeyWork, Keys, NewKey, Reserved, StoreFuture,
-        WorkError,
+        Answering, Applied, HeldKey, KeptAnswer, KeyFilter, KeyRow, KeyStats, KeyStep, Keys, LONGEST, NewKey, Reserved,
+        StoreError, StoreFuture, TransactionError, keys::Completes,
     },
-    SqliteStore, keys, transact,
+    SqliteStore,
+    effects::Asked,
+    job::single_job,
+    keys,
 };
 
 impl Keys for SqliteStore {
     fn reserve(&self, new: NewKey) -> StoreFuture<'static, Reserved> {
-        self.on_writer(move |db| keys::reserve(db, &new))
+        self.ask(single_job(move |db| keys::reserve(db, &new)))
     }
 
     fn take_over(&self, id: i64, lease: Duration) -> StoreFuture<'static, Option<HeldKey>> {
@@ -22,12 +25,24 @@ impl Keys for SqliteStore {
     }
 
     fn step(&self, held: HeldKey, step: KeyStep) -> StoreFuture<'static, bool> {
-        self.on_writer(move |db| keys::step(db, held, &step))
+        self.ask(single_job(move |db| keys::step(db, held, &step)))
     }
 
-    fn answer(&self, held: Option<HeldKey>, work: KeyWork) -> BoxFuture<'static, Result<Arc<KeptAnswer>, WorkError>> {
-        let done = transact::transact(self.writer.clone(), held, work);
-        Box::pin(async move { done.await.map(Arc::new) })
+    fn answer(&self, held: HeldKey, work: Answering) -> BoxFuture<'static, Result<Arc<KeptAnswer>, TransactionError>> {
+        let (key, work) = Completes::new(held, work);
+        let answer = key.answer.clone();
+        let done = self.apply_asked(Asked::Code {
+            work,
+            key: Some(key),
+            limit: LONGEST,
+        });
+        Box::pin(async move {
+            match done.await? {
+                Applied::Done => Ok(Arc::new(answer.take().ok_or(StoreError::Closed)?)),
+                Applied::Stale => Err(TransactionError::Stale),
+                Applied::Failed(why) => Err(TransactionError::Failed(why)),
+            }
+        })
     }
 
     fn abandoned(&self, limit: u32) -> StoreFuture<'_, Vec<KeyRow>> {

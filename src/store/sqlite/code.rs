@@ -14,7 +14,8 @@ use super::{
     super::{
         InTransaction, Row, SqlError, SqlValue,
         statement::took_longer,
-        transaction::{Ask, Reply, Runner, Said},
+        thread::Runner,
+        transaction::{Ask, Reply, Said},
     },
     effects::{Bound, Checked, check_once, is_database, message, order},
 };

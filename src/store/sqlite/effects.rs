@@ -1,4 +1,5 @@
-//! Runs the effects of sql and native handlers in the transaction that settles their deliveries: exactly once.
+//! Runs the effects of sql and native handlers in the transaction that settles their deliveries, and the code of an API's
+//! handlers in the one that completes their keys: exactly once.
 
 use std::{
     collections::HashSet,
@@ -15,21 +16,35 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     super::{
-        Applied, Effect, InTransaction, Prepared, SqlValue, StoreError, Work,
+        Applied, Effect, InTransaction, LONGEST, Prepared, SqlValue, StoreError, Work,
+        keys::Completes,
         statement::{refuse_control, took_longer, wrong_count},
-        transaction::Runner,
+        thread::Runner,
     },
     code::{self, CodeFailed, Patience},
     connect::Deadline,
+    job::in_savepoint,
+    keys,
     lanes::Lanes,
     settle::{finish, remember},
-    writer::in_savepoint,
 };
 use crate::domain::AttemptOutcome;
 
-/// An effect whose worker waits.
+/// What is to be done.
+pub(super) enum Asked {
+    /// The effect of a delivery, which is settled with it.
+    Effect(Effect),
+    /// Code of a program, or of an API's handler, whose key is completed with it.
+    Code {
+        work: InTransaction,
+        key: Option<Completes>,
+        limit: Duration,
+    },
+}
+
+/// Something that somebody waits for.
 pub(super) struct Waiting {
-    pub(super) effect: Effect,
+    pub(super) asked: Asked,
     pub(super) reply: oneshot::Sender<Result<Applied, StoreError>>,
     /// Nobody waits any more.
     pub(super) gone: CancellationToken,
@@ -37,9 +52,6 @@ pub(super) struct Waiting {
 
 /// No further effect begins in a transaction after this long.
 pub(super) const GROUP: Duration = Duration::from_millis(50);
-
-/// No effect may hold the only writer for longer, whatever its handler's timeout is.
-pub(super) const LONGEST: Duration = Duration::from_secs(5);
 
 /// Statements that are known to be harmless, at most: code may make up new ones for ever.
 const MOST_HARMLESS: usize = 1_000;
@@ -73,7 +85,16 @@ pub(super) fn begin(
         for (i, wait) in waiting[..count].iter().enumerate() {
             let applied = match &fatal[i] {
                 Some(failed) => failed.clone(),
-                None => apply(db, deadline, (checked, lanes), wait)?,
+                None => match &wait.asked {
+                    Asked::Effect(effect) => apply(db, deadline, (checked, lanes), (effect, &wait.gone))?,
+                    Asked::Code { work, key, limit } => {
+                        let patience = Patience {
+                            limit: (*limit).min(LONGEST),
+                            gone: &wait.gone,
+                        };
+                        run_asked(db, deadline, checked, (work, key.as_ref()), &patience)?
+                    }
+                },
             };
             let is_late = start.elapsed() > GROUP;
             if db.is_autocommit() {
@@ -103,9 +124,8 @@ fn apply(
     db: &Connection,
     deadline: &Deadline,
     (checked, lanes): (&mut Checked, &Lanes),
-    wait: &Waiting,
+    (effect, gone): (&Effect, &CancellationToken),
 ) -> rusqlite::Result<Applied> {
-    let effect = &wait.effect;
     let limit = effect.limit.min(LONGEST);
     let claim = &effect.claim;
     let mut stale = false;
@@ -116,16 +136,8 @@ fn apply(
             return Ok(());
         }
         let started = Timestamp::now();
-        deadline.begin(limit, &wait.gone);
-        let ran = run(
-            db,
-            checked,
-            &effect.work,
-            &Patience {
-                limit,
-                gone: &wait.gone,
-            },
-        );
+        deadline.begin(limit, gone);
+        let ran = run(db, checked, &effect.work, &Patience { limit, gone });
         deadline.end();
         ran?;
         let elapsed =
@@ -159,6 +171,42 @@ fn apply(
             }
             Ok(Applied::Failed(why))
         }
+    }
+}
+
+/// Runs code, and completes the key with the answer that it left.
+fn run_asked(
+    db: &Connection,
+    deadline: &Deadline,
+    checked: &mut Checked,
+    (work, key): (&InTransaction, Option<&Completes>),
+    patience: &Patience<'_>,
+) -> rusqlite::Result<Applied> {
+    let mut stale = false;
+    let done = in_savepoint(db, |db| {
+        if let Some(key) = key
+            && !keys::is_held(db, key.held)?
+        {
+            stale = true;
+            return Ok(());
+        }
+        deadline.begin(patience.limit, patience.gone);
+        let ran = run_code(db, checked, work, patience);
+        deadline.end();
+        ran?;
+        if let Some(key) = key
+            && let Some(kept) = key.answer.take()
+        {
+            keys::complete(db, key.held, &kept)?;
+            key.answer.put(Some(kept));
+        }
+        Ok(())
+    });
+    match done {
+        Ok(()) if stale => Ok(Applied::Stale),
+        Ok(()) => Ok(Applied::Done),
+        Err(error) if is_database(&error) => Err(error),
+        Err(error) => Ok(Applied::Failed(message(&error, patience.limit))),
     }
 }
 

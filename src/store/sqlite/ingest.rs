@@ -10,8 +10,8 @@ use super::{
         ordering::{holds, lane_of, share},
     },
     connect::{self, micros, now, timestamp},
+    job::in_savepoint,
     lanes,
-    writer::in_savepoint,
 };
 use crate::domain::OrderedHandler;
 

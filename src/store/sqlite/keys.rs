@@ -134,6 +134,14 @@ pub(super) fn step(db: &Connection, held: HeldKey, step: &KeyStep) -> rusqlite::
     Ok(changed == 1)
 }
 
+/// Whether it is still held with this token.
+pub(super) fn is_held(db: &Connection, held: HeldKey) -> rusqlite::Result<bool> {
+    db.prepare_cached(
+        "SELECT 1 FROM api_idempotency_keys WHERE id = ?1 AND lease_token = ?2 AND status = 'processing'",
+    )?
+    .exists(params![held.id, held.token])
+}
+
 pub(super) fn complete(db: &Connection, held: HeldKey, kept: &KeptAnswer) -> rusqlite::Result<bool> {
     let changed = db
         .prepare_cached(

@@ -9,6 +9,7 @@ mod code;
 mod connect;
 mod effects;
 mod ingest;
+mod job;
 mod keys;
 mod lanes;
 mod outbox;
@@ -19,7 +20,6 @@ mod read;
 mod secrets;
 mod settle;
 mod steps;
-mod transact;
 mod upkeep;
 mod writer;
 
@@ -34,7 +34,7 @@ use sqlx::SqlitePool;
 use tokio::sync::{Mutex, Semaphore, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use self::writer::{Job, Message};
+use self::{job::Job, writer::Message};
 use super::{
     Accepted, Applied, AttemptLimit, Backlog, ClaimRequest, Effect, Handoff, InTransaction, Inbox, KeyStats, Lease,
     Native, NewStep, Options, Outbox, Queue, Relayed, Settled, Stats, Step, Store, StoreError, StoreFuture, Swept,
@@ -143,7 +143,22 @@ impl SqliteStore {
         &self,
         work: impl FnOnce(&rusqlite::Connection) -> rusqlite::Result<T> + Send + 'static,
     ) -> StoreFuture<'static, T> {
-        self.ask(writer::job(work))
+        self.ask(job::job(work))
+    }
+
+    /// Asks for an effect or for code; if the future is dropped, what has not begun does not begin.
+    fn apply_asked(&self, asked: effects::Asked) -> StoreFuture<'static, Applied> {
+        let (reply, answer) = oneshot::channel();
+        let gone = CancellationToken::new();
+        let waits = gone.clone().drop_guard();
+        let sent = self
+            .writer
+            .send(Message::Apply(effects::Waiting { asked, reply, gone }));
+        Box::pin(async move {
+            let _waits = waits;
+            sent.map_err(|_| StoreError::Closed)?;
+            answer.await.unwrap_or(Err(StoreError::Closed))
+        })
     }
 
     fn ask<T: Send + 'static>(
@@ -169,12 +184,13 @@ impl Native for SqliteStore {
         self.on_writer(move |db| steps::record(db, &step))
     }
 
-    fn transact(&self, work: InTransaction, limit: Duration) -> StoreFuture<'_, ()> {
-        let limit = limit.min(effects::LONGEST);
-        self.on_writer(move |db| {
-            let gone = CancellationToken::new();
-            let patience = code::Patience { limit, gone: &gone };
-            effects::run_code(db, &mut effects::Checked::default(), &work, &patience)
+    fn transact(&self, work: InTransaction, limit: Duration) -> StoreFuture<'static, ()> {
+        let done = self.apply_asked(effects::Asked::Code { work, key: None, limit });
+        Box::pin(async move {
+            match done.await? {
+                Applied::Failed(why) => Err(StoreError::Refused(why)),
+                Applied::Done | Applied::Stale => Ok(()),
+            }
         })
     }
 }
@@ -216,7 +232,7 @@ impl Inbox for SqliteStore {
 
 impl Queue for SqliteStore {
     fn claim(&self, request: ClaimRequest) -> StoreFuture<'_, Vec<Claim>> {
-        self.ask(writer::claim_job(move |db| claim::claim(db, &request)))
+        self.ask(job::claim_job(move |db| claim::claim(db, &request)))
     }
 
     fn claim_suspect(&self, handlers: Vec<Arc<str>>, lease: Duration) -> StoreFuture<'_, Option<Claim>> {
@@ -249,17 +265,7 @@ impl Queue for SqliteStore {
     }
 
     fn apply(&self, effect: Effect) -> StoreFuture<'_, Applied> {
-        let (reply, answer) = oneshot::channel();
-        let gone = CancellationToken::new();
-        let waits = gone.clone().drop_guard();
-        let sent = self
-            .writer
-            .send(Message::Apply(effects::Waiting { effect, reply, gone }));
-        Box::pin(async move {
-            let _waits = waits;
-            sent.map_err(|_| StoreError::Closed)?;
-            answer.await.unwrap_or(Err(StoreError::Closed))
-        })
+        self.apply_asked(effects::Asked::Effect(effect))
     }
 
     fn renew(&self, leases: Vec<Lease>, lease: Duration) -> StoreFuture<'_, Vec<bool>> {

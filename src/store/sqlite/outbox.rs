@@ -15,7 +15,7 @@ use super::{
     },
     connect::{self, now, read_error, timestamp},
     ingest::{self, Flushed},
-    writer::{Job, in_savepoint},
+    job::{Job, in_savepoint},
 };
 use crate::domain::{Intent, OrderedHandler};
 

@@ -22,6 +22,7 @@ use super::{
     connect::{self, Deadline},
     effects::{self, Waiting},
     ingest,
+    job::{Answer, Job},
     lanes::{self, Lanes},
     settle,
 };
@@ -51,68 +52,6 @@ pub(super) enum Message {
     Apply(Waiting),
     Job(Job),
     Close,
-}
-
-/// Runs in a savepoint; gives what tells the caller, once the outcome of the commit is known.
-pub(super) type Job = Box<dyn FnOnce(Option<&Connection>) -> Answer + Send>;
-pub(super) type Answer = Box<dyn FnOnce(Result<(), StoreError>) + Send>;
-
-/// Makes a job of a closure. An error of the closure undoes what it did, and nothing else.
-pub(super) fn job<T: Send + 'static>(
-    work: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
-) -> (Job, oneshot::Receiver<Result<T, StoreError>>) {
-    let (reply, answer) = oneshot::channel();
-    (reply_to(reply, work), answer)
-}
-
-/// A job whose result is of use only to who asked for it: when nobody waits for it any more, nothing is done.
-pub(super) fn claim_job<T: Send + 'static>(
-    work: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
-) -> (Job, oneshot::Receiver<Result<T, StoreError>>) {
-    let (reply, answer) = oneshot::channel();
-    let job: Job = Box::new(move |db| {
-        if reply.is_closed() {
-            return Box::new(|_| ());
-        }
-        reply_to(reply, work)(db)
-    });
-    (job, answer)
-}
-
-fn reply_to<T: Send + 'static>(
-    reply: oneshot::Sender<Result<T, StoreError>>,
-    work: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
-) -> Job {
-    Box::new(move |db| {
-        let done = db.map(|db| in_savepoint(db, work));
-        Box::new(move |committed| {
-            let _ = reply.send(committed.and_then(|()| match done {
-                Some(done) => done.map_err(|error| connect::error(&error)),
-                None => Err(StoreError::Closed),
-            }));
-        })
-    })
-}
-
-/// Undoes what `work` did if it fails, and leaves the rest of the transaction.
-pub(super) fn in_savepoint<T>(
-    db: &Connection,
-    work: impl FnOnce(&Connection) -> rusqlite::Result<T>,
-) -> rusqlite::Result<T> {
-    if db.is_autocommit() {
-        // An earlier error ended the transaction; nothing may be written outside of one.
-        let ended = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_ABORT_ROLLBACK);
-        return Err(rusqlite::Error::SqliteFailure(ended, None));
-    }
-    db.prepare_cached("SAVEPOINT work")?.execute([])?;
-    let done = work(db);
-    if done.is_err() && !db.is_autocommit() {
-        db.prepare_cached("ROLLBACK TO work")?.execute([])?;
-    }
-    if !db.is_autocommit() {
-        db.prepare_cached("RELEASE work")?.execute([])?;
-    }
-    done
 }
 
 /// What is waiting.

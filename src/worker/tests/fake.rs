@@ -330,7 +330,7 @@ impl Native for Fake {
         .boxed()
     }
 
-    fn transact(&self, _: InTransaction, _: Duration) -> StoreFuture<'_, ()> {
+    fn transact(&self, _: InTransaction, _: Duration) -> StoreFuture<'static, ()> {
         unimplemented!()
     }
 }
@@ -345,7 +345,7 @@ impl Keys for Fake {
     fn step(&self, _: HeldKey, _: KeyStep) -> StoreFuture<'static, bool> {
         unimplemented!()
     }
-    fn answer(&self, _: Option<HeldKey>, _: KeyWork) -> BoxFuture<'static, Result<Arc<KeptAnswer>, WorkError>> {
+    fn answer(&self, _: HeldKey, _: Answering) -> BoxFuture<'static, Result<Arc<KeptAnswer>, TransactionError>> {
         unimplemented!()
     }
     fn abandoned(&self, _: u32) -> StoreFuture<'_, Vec<KeyRow>> {

@@ -373,11 +373,12 @@ pub fn cerca() -> Command {
     clean(Command::new(env!("CARGO_BIN_EXE_cerca")))
 }
 
+/// A program in such an environment.
 #[allow(
     clippy::disallowed_methods,
     reason = "what the environment says must not reach the binary"
 )]
-fn clean(mut command: Command) -> Command {
+pub fn clean(mut command: Command) -> Command {
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("CERCA_") || name == "RUST_LOG" {
             command.env_remove(name);

@@ -13,6 +13,7 @@ use std::{
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpListener, TcpSocket, TcpStream},
+    sync::Notify,
 };
 
 /// A request that arrived.
@@ -38,6 +39,7 @@ impl Received {
 pub struct Answer {
     status: u16,
     delay: Duration,
+    when: Option<Arc<Notify>>,
     headers: String,
     body: String,
     is_cut: bool,
@@ -48,6 +50,7 @@ impl Answer {
         Self {
             status,
             delay: Duration::ZERO,
+            when: None,
             headers: String::new(),
             body: "ok".to_owned(),
             is_cut: false,
@@ -79,6 +82,12 @@ impl Answer {
         self.delay = delay;
         self
     }
+
+    /// Only when the test says so.
+    pub fn when(mut self, notify: &Arc<Notify>) -> Self {
+        self.when = Some(Arc::clone(notify));
+        self
+    }
 }
 
 type Script = dyn Fn(&Received, usize) -> Answer + Send + Sync;
@@ -89,6 +98,7 @@ pub struct Sink {
     address: SocketAddr,
     received: Arc<Mutex<Vec<Received>>>,
     busy: Arc<Busy>,
+    answered: Arc<AtomicUsize>,
 }
 
 /// Requests that wait for their answer, now and at most.
@@ -119,6 +129,7 @@ impl Sink {
             address: listener.local_addr().unwrap(),
             received: Arc::default(),
             busy: Arc::default(),
+            answered: Arc::default(),
         };
         let serving = sink.clone();
         let script: Arc<Script> = Arc::new(script);
@@ -141,6 +152,11 @@ impl Sink {
 
     pub fn count(&self) -> usize {
         self.received.lock().unwrap().len()
+    }
+
+    /// How many answers were written.
+    pub fn answered(&self) -> usize {
+        self.answered.load(Ordering::SeqCst)
     }
 
     /// How many requests waited for their answers at once, at most.
@@ -182,6 +198,9 @@ async fn serve(mut stream: TcpStream, sink: Sink, script: Arc<Script>) {
             answer
         };
         tokio::time::sleep(answer.delay).await;
+        if let Some(when) = &answer.when {
+            when.notified().await;
+        }
         sink.busy.now.fetch_sub(1, Ordering::SeqCst);
         if answer.is_cut {
             return;
@@ -196,6 +215,7 @@ async fn serve(mut stream: TcpStream, sink: Sink, script: Arc<Script>) {
         if stream.write_all(response.as_bytes()).await.is_err() {
             return;
         }
+        sink.answered.fetch_add(1, Ordering::SeqCst);
     }
 }
 

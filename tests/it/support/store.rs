@@ -121,6 +121,56 @@ impl TestStore {
         .await;
     }
 
+    /// Whether somebody is in the middle of writing: SQLite has one writer, and PostgreSQL shows statements that wait in
+    /// [`Self::stall`].
+    pub async fn is_stalled(&self) -> bool {
+        match self.engine {
+            Engine::Sqlite => {
+                let mut db = sqlx::sqlite::SqliteConnectOptions::new()
+                    .filename(self.folder().join("cerca.db"))
+                    .busy_timeout(std::time::Duration::ZERO)
+                    .connect()
+                    .await
+                    .unwrap();
+                sqlx::raw_sql("begin immediate; rollback").execute(&mut db).await.is_err()
+            }
+            Engine::Postgres => {
+                self.number("select count(*) from pg_stat_activity where datname = current_database() and wait_event = 'PgSleep'")
+                    .await
+                    > 0
+            }
+        }
+    }
+
+    /// Statements that do this to a table take long from now on, until [`Self::go_on`]: `BEFORE INSERT`, … On SQLite less
+    /// than a transaction may.
+    pub async fn stall(&self, when: &str, table: &str, condition: &str) {
+        let sql = match self.engine {
+            Engine::Sqlite => format!(
+                "create trigger stall {when} on {table} when {condition} begin
+                     select count(*) from (with recursive n(i) as (select 1 union all select i + 1 from n
+                                                                   where i < 1000000000) select i from n);
+                 end"
+            ),
+            Engine::Postgres => format!(
+                "create function stall() returns trigger language plpgsql as
+                     $$ begin perform pg_sleep(3600); return new; end $$;
+                 create trigger stall {when} on {table} for each row when ({condition}) execute function stall()"
+            ),
+        };
+        self.execute(&sql).await;
+    }
+
+    pub async fn go_on(&self, table: &str) {
+        match self.engine {
+            Engine::Sqlite => self.execute("drop trigger stall").await,
+            Engine::Postgres => {
+                self.execute(&format!("drop trigger stall on {table}; drop function stall()"))
+                    .await;
+            }
+        }
+    }
+
     /// A connection to the SQLite file, waiting for locks as long as a test may take.
     pub async fn sqlite(&self) -> SqliteConnection {
         sqlx::sqlite::SqliteConnectOptions::new()
