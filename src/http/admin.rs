@@ -13,6 +13,7 @@ use actix_web::{
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
+use crate::adapters::Sender;
 use crate::store::{Discarded, Reprocess, ReprocessScope, Reprocessed, StoreError, Who};
 
 use super::{
