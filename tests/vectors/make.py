@@ -226,7 +226,7 @@ def generic_events(r):
 
 
 def supabase_events(r):
-    return [(at_path(r.json, "metadata/uuid") or r.get("webhook-id"), at_path(r.json, "metadata/name") or "sms")]
+    return [(r.get("webhook-id"), at_path(r.json, "metadata/name") or "sms")]
 
 
 # --- the table ------------------------------------------------------------------------------------------------------
@@ -370,6 +370,13 @@ def more_cases(out):
         out.event("the documented example", shown, ["It's a Secret to Everybody"])
         ping = post(name, b'{"zen":"Keep it logically awesome.","hook_id":1}', [JSON, ("X-GitHub-Event", "ping"), ("X-GitHub-Delivery", str(uuid.UUID(int=7)))])
         out.event("ping", sign(ping), [key])
+    if name == "bitbucket":
+        # The example of Atlassian's own page.
+        about = [("X-Event-Key", "repo:push"), ("X-Request-UUID", str(uuid.UUID(int=8)))]
+        shown = post(name, b"Hello World!", about)
+        shown.set("X-Hub-Signature", "sha256=a4771c39fbe90f317c7824e83ddef3caae9cb3d976c214ace1f2937e133263c9")
+        out.event("the documented example", shown, ["It's a Secret to Everybody"])
+        out.rejected("the documented example, wrong key", shown, [key])
     if name == "gitlab":
         signing, another = whsec()(name, 1), whsec()(name, 2)
         r = sample(name, "Push Hook", signing, NOW - 2)
