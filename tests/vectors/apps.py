@@ -165,9 +165,22 @@ def plivo_cases(c):
 
 def postmark_events(r):
     body, kind = r.json, r.json.get("RecordType")
+    trace = r.get("X-PM-Webhook-Trace-Id")
+    if trace:
+        return [(trace, kind)]
     if kind is None:
         return [(f"Inbound:{body['MessageID']}", "Inbound")]
     return [(f"{kind}:{body['ID']}" if "ID" in body else f"{kind}:{body['MessageID']}:{sha(r.body)}", kind)]
+
+
+def postmark_cases(c):
+    basic_or_token("X-Webhook-Token")(c)
+    r = sample(c.name, "Open", c.key, NOW, "no trace")
+    r.drop("X-PM-Webhook-Trace-Id")
+    c.event("no trace id", c.sign(r), [c.key])
+    r = sample(c.name, "Open", c.key, NOW)
+    r.set("X-PM-Retries-Remaining", "5")
+    c.event("another attempt", c.sign(r), [c.key])
 
 
 def basic_or_token(header):
@@ -224,6 +237,9 @@ def trello_cases(c):
 
 
 def x_events(r):
+    if "data" in r.json:
+        data = r.json["data"]
+        return [(f"{data['event_type']}:{data['event_uuid']}:{sha(compact(data['filter']))}", data["event_type"])]
     kind = next(k for k in r.json if k.endswith("_events"))
     return [(i.get("id_str") or f"{r.json['for_user_id']}:{sha(compact(i))}", kind) for i in r.json[kind]]
 
@@ -234,6 +250,24 @@ def x_cases(c):
         c.challenge(f"challenge, {case}", c.get("?crc_token=" + urllib.parse.quote(crc, safe="")), [c.key], answer)
     forged = urllib.parse.quote(c.request.body.decode(), safe="")
     c.rejected("a challenge that is a body", c.get("?crc_token=" + forged), [c.key])
+    # Signed with the client secret of OAuth 2.0, alone or beside the old header.
+    header, old = "x-twitter-webhooks-signature-oauth2", c.provider.where[0]
+    signature = lambda r, key: "sha256=" + b64(mac(key, r.body))
+    for file in ("post.create", "tweet_create_events"):
+        r = sample(c.name, file, c.key, NOW, "oauth2")
+        r.set(header, signature(r, c.key))
+        c.event(f"OAuth 2.0 {file}", r, [c.key])
+        c.rejected(f"OAuth 2.0 {file}, wrong key", r, [c.other])
+        c.rejected(f"OAuth 2.0 {file}, tampered", tampered(c.provider, r), [c.key])
+    r.set(old, signature(r, c.other))
+    for case, secrets in (("the new secret", [c.key]), ("the old secret", [c.other]), ("both secrets", [c.key, c.other])):
+        c.event(f"both headers, {case}", r, secrets)
+    r.set(header, signature(r, "another"))
+    r.set(old, signature(r, "another"))
+    c.rejected("both headers, both wrong", r, [c.key, c.other])
+    r = sample(c.name, "post.create", c.key, NOW, "no prefix")
+    r.set(header, b64(mac(c.key, r.body)))
+    c.rejected("OAuth 2.0, no prefix", r, [c.key])
 
 
 PROVIDERS = {
@@ -254,7 +288,7 @@ PROVIDERS = {
     "pandadoc": Provider(pandadoc, pandadoc_events, "query:signature"),
     "persona": Provider(stamped("Persona-Signature", "t={t},v1={s}"), fields("data/id", "data/attributes/name"), "Persona-Signature", prefixed("wbhsec_"), 300, cases=persona_cases),
     "plivo": Provider(plivo, plivo_events, "X-Plivo-Signature-V3", hexadecimal(40), answer="<Response></Response>", cases=plivo_cases),
-    "postmark": Provider(basic, postmark_events, "Authorization", credentials, tamper=None, answer="", cases=basic_or_token("X-Webhook-Token")),
+    "postmark": Provider(basic, postmark_events, "Authorization", credentials, tamper=None, answer="", cases=postmark_cases),
     "sendgrid_inbound": Provider(query_token("token"), lambda r: [(sha(r.body), "mail.received" + ("." + r.query["kind"] if "kind" in r.query else ""))], "query:token", tamper=None),
     "sinch": Provider(sinch, sinch_events, "x-sinch-webhook-signature", tolerance=300, cases=sinch_cases),
     "sparkpost": Provider(basic, sparkpost_events, "Authorization", credentials, tamper=None, answer="", cases=sparkpost_cases),
@@ -263,5 +297,5 @@ PROVIDERS = {
     "trello": Provider(trello, fields("action/id", "action/type"), "X-Trello-Webhook", hexadecimal(64), answer="", cases=trello_cases),
     "typeform": Provider(lambda r, key, at: r.set("Typeform-Signature", "sha256=" + b64(mac(key, r.body))), fields("event_id", "event_type"), "Typeform-Signature"),
     "viber": Provider(body_hex("X-Viber-Content-Signature"), joined("event", "event", "message_token"), "X-Viber-Content-Signature", answer=""),
-    "x": Provider(lambda r, key, at: r.set("x-twitter-webhooks-signature", "sha256=" + b64(mac(key, r.body))), x_events, "x-twitter-webhooks-signature", cases=x_cases),
+    "x": Provider(lambda r, key, at: r.set("x-twitter-webhooks-signature", "sha256=" + b64(mac(key, r.body))), x_events, ["x-twitter-webhooks-signature", "x-twitter-webhooks-signature-oauth2"], cases=x_cases),
 }

@@ -360,6 +360,10 @@ class File:
     def rejected(self, case, request, secrets):
         self.add(case, request, secrets, {"verified": False, "status": "rejected"})
 
+    def malformed(self, case, request, secrets):
+        """Signed well, but without a name for the event: answered 400."""
+        self.add(case, request, secrets, {"verified": True, "status": "rejected"})
+
     def challenge(self, case, request, secrets, body="", headers=None):
         expect = {"verified": True, "status": "challenge", "response_body": body}
         if headers:
@@ -496,6 +500,7 @@ class Cases:
         self.out, self.name, self.provider = out, out.name, out.provider
         self.key, self.other = self.provider.key(self.name, 1), self.provider.key(self.name, 2)
         self.event, self.rejected, self.challenge = out.event, out.rejected, out.challenge
+        self.malformed = out.malformed
         self.request = signed(self.name, self.provider, samples_of(self.name)[0], self.key)
 
     def sign(self, r, key=None, age=2):

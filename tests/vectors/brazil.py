@@ -100,6 +100,8 @@ def pagbank_cases(c):
 
 
 def pagbank_events(r):
+    if "charges" not in r.json:
+        return [(f"{r.json['id']}:{r.json['status']}", f"status.{r.json['status']}")]
     charge = r.json["charges"][0]
     return [(f"{r.json['id']}:{charge['id']}:{charge['status']}", f"charge.{charge['status']}")]
 
@@ -122,9 +124,20 @@ def qitech_cases(c):
 
 
 def rdstation_events(r):
+    if "contact" in r.json:
+        body = r.json
+        parts = [body["event_type"], body["contact"]["uuid"], body["event_timestamp"], body.get("event_identifier")]
+        return [(":".join(part for part in parts if part), body["event_type"])]
     if "leads" not in r.json:
         return [(r.json["transaction_uuid"], r.json["event_name"])]
     return [(f"{lead['uuid']}:{sha(compact(lead))}", "lead." + r.query["kind"]) for lead in r.json["leads"]]
+
+
+def rdstation_cases(c):
+    contact = {"uuid": "c2f3d2b3-7250-4d27-97f4-eef38be32f7f", "email": "user@example.com"}
+    body = {"event_type": "WEBHOOK.MARKED_OPPORTUNITY", "entity_type": "CONTACT", "event_timestamp": "2026-01-05T10:00:00.000Z", "contact": contact}
+    c.event("an event without an identifier", c.sign(c.post(body)), [c.key])
+    c.rejected("an event without a token", c.post(body), [c.key])
 
 
 def vindi_events(r):
@@ -159,7 +172,7 @@ PROVIDERS = {
     "nuvemshop": Provider(body_hex("x-linkedstore-hmac-sha256"), nuvemshop_events, "x-linkedstore-hmac-sha256"),
     "pagbank": Provider(pagbank, pagbank_events, "x-authenticity-token", cases=pagbank_cases),
     "qitech": Provider(qitech, qitech_events, "Signature", cases=qitech_cases),
-    "rdstation": Provider(query_token("token"), rdstation_events, "query:token", tamper=None),
+    "rdstation": Provider(query_token("token"), rdstation_events, "query:token", tamper=None, cases=rdstation_cases),
     "vindi": Provider(basic, vindi_events, "Authorization", credentials, tamper=None, cases=url_token),
     "vtex": Provider(token("X-Webhook-Token"), joined("State", "OrderId", "State", "LastChange"), "X-Webhook-Token", tamper=None, answer="", cases=vtex_cases),
     "yampi": Provider(body_base64("X-Yampi-Hmac-SHA256"), joined("event", "event", "resource/id", "time"), "X-Yampi-Hmac-SHA256", prefixed("wh_")),

@@ -370,6 +370,13 @@ def more_cases(out):
         out.event("the documented example", shown, ["It's a Secret to Everybody"])
         ping = post(name, b'{"zen":"Keep it logically awesome.","hook_id":1}', [JSON, ("X-GitHub-Event", "ping"), ("X-GitHub-Delivery", str(uuid.UUID(int=7)))])
         out.event("ping", sign(ping), [key])
+    if name == "bitbucket":
+        # The example of Atlassian's own page.
+        about = [("X-Event-Key", "repo:push"), ("X-Request-UUID", str(uuid.UUID(int=8)))]
+        shown = post(name, b"Hello World!", about)
+        shown.set("X-Hub-Signature", "sha256=a4771c39fbe90f317c7824e83ddef3caae9cb3d976c214ace1f2937e133263c9")
+        out.event("the documented example", shown, ["It's a Secret to Everybody"])
+        out.rejected("the documented example, wrong key", shown, [key])
     if name == "gitlab":
         signing, another = whsec()(name, 1), whsec()(name, 2)
         r = sample(name, "Push Hook", signing, NOW - 2)
@@ -424,6 +431,30 @@ def more_cases(out):
     if name == "okta":
         ask = get(name, headers=[("X-Okta-Verification-Challenge", 'sample"text')])
         out.challenge("verification", ask, [key], json.dumps({"verification": 'sample"text'}, separators=(",", ":")))
+    if name == "mailersend":
+        test = {"type": "webhook.test", "created_at": "2026-01-05T10:00:00.000000Z"}
+        out.challenge("test, signed with the public secret", sign(post(name, compact(test).encode(), [JSON]), "test_public"), [key])
+        out.challenge("test, unsigned", post(name, compact(test).encode(), [JSON]), [key])
+        data = {"object": "activity", "id": "000000000000000000000009", "type": "sent", "created_at": "2026-01-05T10:00:00.000000Z", "email_id": "e1", "message_id": "m1"}
+        flat = {"type": "activity.sent", "domain_id": "d1", "webhook_id": "w1", "created_at": "2026-01-05T10:00:00.000000Z", "data": data}
+        flat = sign(post(name, compact(flat).encode(), [JSON]))
+        out.event("a flat activity", flat, [key])
+        out.rejected("a flat activity, wrong key", flat, [other])
+        verified = {"object": "email_single.verified", "webhook_id": "w1", "data": {"address": "user@example.com", "result": "valid"}}
+        verified = sign(post(name, compact(verified).encode(), [JSON]))
+        out.event("email_single.verified", verified, [key], [(sha(verified.body), "email_single.verified")])
+        out.rejected("email_single.verified, tampered", tampered(provider, verified), [key])
+    if name == "supabase":
+        # Several secrets at the sender: the signatures are joined by a comma and a space.
+        r = sample(name, first, key, NOW - 2, "several")
+        provider.sign(r, other, NOW - 2)
+        theirs = r.get("webhook-signature")
+        provider.sign(r, key, NOW - 2)
+        for case, value in (("first", f"{r.get('webhook-signature')}, {theirs}"), ("last", f"{theirs}, {r.get('webhook-signature')}")):
+            r2 = r.copy()
+            r2.set("webhook-signature", value)
+            out.event(f"the signatures of several secrets, the {case} holds", r2, [key])
+            out.rejected(f"the signatures of several secrets, the {case}, wrong key", r2, [whsec("v1,whsec_")(name, 3)])
     if name == "asana":
         shake = post(name, b"", [("X-Hook-Secret", "00000000000000000000000000000001")])
         out.challenge("handshake", shake, [key], "", [["X-Hook-Secret", "00000000000000000000000000000001"]])

@@ -144,6 +144,30 @@ def circleci_cases(c):
     c.rejected("another version only", r, [c.key])
 
 
+def jira_cases(c):
+    # The example of Atlassian's own page. Its body is no JSON: the event's name comes from a header, or from nowhere.
+    shown = post(c.name, b"Hello World!", [("Content-Type", "text/plain")])
+    shown.set("X-Hub-Signature", "sha256=a4771c39fbe90f317c7824e83ddef3caae9cb3d976c214ace1f2937e133263c9")
+    c.malformed("the documented example", shown, ["It's a Secret to Everybody"])
+    c.rejected("the documented example, wrong key", shown, [c.key])
+    shown.set("X-Atlassian-Webhook-Identifier", "sample-0001")
+    c.event("the documented example, with an identifier", shown, ["It's a Secret to Everybody"], [("sample-0001", None)])
+
+
+def polar_cases(c):
+    # Secrets that are made today are decoded, as Standard Webhooks have it.
+    new, another = whsec()(c.name, 1), whsec()(c.name, 2)
+    r = sample(c.name, "order.paid", new, NOW - 2, "decoded")
+    standard()(r, new, NOW - 2)
+    c.event("a newer secret", r, [new])
+    c.event("a newer secret beside an older one", r, [c.key, new])
+    c.rejected("a newer secret, wrong key", r, [another])
+    c.rejected("a newer secret, tampered", tampered(c.provider, r), [new])
+    c.sign(r, new)
+    c.event("an older secret of the newer form", r, [new])
+    c.rejected("an older secret of the newer form, wrong key", r, [another])
+
+
 def airtable_sign(r, key, at):
     r.set("X-Airtable-Content-MAC", "hmac-sha256=" + mac(base64.b64decode(key), r.body).hex())
 
@@ -261,7 +285,7 @@ PROVIDERS = {
     "gitea": Provider(gitea, lambda r: [(r.get("X-Gitea-Delivery"), r.get("X-Gitea-Event"))], ["X-Gitea-Signature", "X-Forgejo-Signature"], cases=gitea_cases),
     "hygraph": Provider(hygraph, hygraph_events, "gcms-signature", cases=hygraph_cases),
     "imagekit": Provider(stamped("x-ik-signature", "t={t},v1={s}", scale=1000), fields("id", "type"), "x-ik-signature", prefixed("whsec_")),
-    "jira": Provider(body_hex("X-Hub-Signature", "sha256="), header_id("X-Atlassian-Webhook-Identifier", "webhookEvent"), "X-Hub-Signature"),
+    "jira": Provider(body_hex("X-Hub-Signature", "sha256="), header_id("X-Atlassian-Webhook-Identifier", "webhookEvent"), "X-Hub-Signature", cases=jira_cases),
     "lovable": Provider(stamped("x-lovable-signature", "sha256={s}", time_header="x-lovable-timestamp"), lovable_events, "x-lovable-signature", tolerance=300),
     "mux": Provider(stamped("Mux-Signature", "t={t},v1={s}"), fields("id", "type"), "Mux-Signature", hexadecimal(32), 300),
     "nylas": Provider(body_hex("X-Nylas-Signature"), fields("id", "type"), "X-Nylas-Signature", cases=nylas_cases),
@@ -269,7 +293,7 @@ PROVIDERS = {
     "bigcommerce": standard_raw(header_id("webhook-id", "scope"), answer=""),
     "elevenlabs": Provider(stamped("ElevenLabs-Signature", "t={t},v0={s}"), joined("type", "type", "data/conversation_id", "event_timestamp"), "ElevenLabs-Signature", prefixed("wsec_"), 1800),
     "finch": Provider(finch, header_id("Finch-Event-Id", "event_type"), "Finch-Signature", whsec(""), 300),
-    "polar": standard_raw(header_id("webhook-id", "type"), key=prefixed("polar_whs_")),
+    "polar": standard_raw(header_id("webhook-id", "type"), key=prefixed("polar_whs_"), cases=polar_cases),
     "pusher": Provider(body_hex("X-Pusher-Signature"), pusher_events, "X-Pusher-Signature", hexadecimal(20)),
     "saleor": Provider(body_hex("Saleor-Signature"), lambda r: [(f"{r.get('Saleor-Event')}:{sha(r.body)}", r.get("Saleor-Event"))], "Saleor-Signature"),
     "sanity": Provider(sanity, headers("idempotency-key", "sanity-operation"), "sanity-webhook-signature"),

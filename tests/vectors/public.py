@@ -122,6 +122,9 @@ def jws(claims, key, algorithm="HS256", header=None):
     elif algorithm == "ES256":
         r, s = utils.decode_dss_signature(ecdsa(key, signed.encode()))
         signature = r.to_bytes(32, "big") + s.to_bytes(32, "big")
+    elif algorithm == "ES512":
+        r, s = utils.decode_dss_signature(ecdsa(key, signed.encode(), hashes.SHA512))
+        signature = r.to_bytes(66, "big") + s.to_bytes(66, "big")
     elif algorithm == "EdDSA":
         signature = key.sign(signed.encode())
     else:
@@ -343,6 +346,32 @@ def plaid_events(r):
     return [(f"{kind[0]}:{kind[1]}:{r.json['item_id']}:{sha(r.body)}", kind[1])]
 
 
+EBAY_KEY = "-----BEGIN PUBLIC KEY-----MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAEZhhxXKtR+TOvtDbgTPCkSof02qgBB7IsYOyf76ilExJ/upAa/vKIKheOoCyOpcLmi4t0b4uepb7LLjmMr90FUg==-----END PUBLIC KEY-----"
+EBAY_SIGNATURE = "eyJhbGciOiJlY2RzYSIsImtpZCI6Ijk5MzYyNjFhLTdkN2ItNDYyMS1hMGYxLTk2Y2NiNDI4YWY0OSIsInNpZ25hdHVyZSI6Ik1FWUNJUUNmeGZJV3V4bVdjSUJRSjljNS9YN2lHREpxczJSQ0dzQkVhQWppbnlycmZBSWhBSVY2d0djVGlCdVY1S0pVaWYyaG9reXJMK1E5c3NIa2FkK214Mm5FRTI1dyIsImRpZ2VzdCI6IlNIQTEifQ=="
+EBAY_MESSAGE = {
+    "metadata": {"topic": "MARKETPLACE_ACCOUNT_DELETION", "schemaVersion": "1.0", "deprecated": False},
+    "notification": {
+        "notificationId": "49feeaeb-4982-42d9-a377-9645b8479411_33f7e043-fed8-442b-9d44-791923bd9a6d",
+        "eventDate": "2021-03-19T20:43:59.462Z",
+        "publishDate": "2021-03-19T20:43:59.679Z",
+        "publishAttemptCount": 1,
+        "data": {"username": "test_user", "userId": "ma8vp1jySJC", "eiasToken": "nY+sHZ2PrBmdj6wVnY+sEZ2PrA2dj6wJnY+gAZGEpwmdj6x9nY+seQ=="},
+    },
+}
+WISE_SANDBOX = (
+    "MIIBIjANBgkqhkiG9w0BAQEFAAOCAQ8AMIIBCgKCAQEAwpb91cEYuyJNQepZAVfP"
+    "ZIlPZfNUefH+n6w9SW3fykqKu938cR7WadQv87oF2VuT+fDt7kqeRziTmPSUhqPU"
+    "ys/V2Q1rlfJuXbE+Gga37t7zwd0egQ+KyOEHQOpcTwKmtZ81ieGHynAQzsn1We3j"
+    "wt760MsCPJ7GMT141ByQM+yW1Bx+4SG3IGjXWyqOWrcXsxAvIXkpUD/jK/L958Cg"
+    "nZEgz0BSEh0QxYLITnW1lLokSx/dTianWPFEhMC9BgijempgNXHNfcVirg1lPSyg"
+    "z7KqoKUN0oHqWLr2U1A+7kqrl6O2nx3CKs1bj1hToT1+p4kcMoHXA7kA+VBLUpEs"
+    "VwIDAQAB"
+)
+WISE_SIGNATURE = (
+    "wKcKCYXAzxNgiu7xmoDm943NUni7Rz33QN8JkEA9dWSGebgndonabgSj18Y4C08OrwVmueGsED2s00M7DtJVcYKOS1i3G4TMVx+mgM3aL9djMBkQtiYN"
+    "BFUd6wrPI7ZUNHv/TrlKSjTMc+6JFvUvJ7owY3z85e3I4jLRLJowMFvO8kvCJ60+1pY9wDwZvtZ//WS93LrwGjk9Dvwzpmu0w+P4J75tETT5qC3Uv0y5"
+    "G2yO8SEoO3yNP/tg/BOli02niHb53vEOUWUb9bly6thnfMoXoiV/osoGxgF20R58RlvkAmezyyl1Sv542TfS2DpiwVnmjjjkCyXeSUcKookYLQ=="
+)
 SNS_CERT = "https://sns.us-east-1.amazonaws.com/SimpleNotificationService-00000000000000000000000000000001.pem"
 PAYPAL_CERT = "https://api.paypal.com/v1/notifications/certs/CERT-00000000-00000000-00000001"
 GOOGLE_KEYS = "https://www.googleapis.com/oauth2/v3/certs"
@@ -598,6 +627,11 @@ def more_cases(out, make):
         with_token("signed with Ed25519", jws(claims, PRIVATE[pem], "EdDSA"), [pem], verified=True)
         pem = spki_pem("p256")(name, 1)
         with_token("signed with ECDSA", jws(claims, PRIVATE[pem], "ES256"), [pem], verified=True)
+        pem, wrong = spki_pem("p521")(name, 1), spki_pem("p521")(name, 2)
+        with_token("signed with ES512", jws(claims, PRIVATE[pem], "ES512"), [pem], verified=True)
+        with_token("signed with ES512, wrong key", jws(claims, PRIVATE[pem], "ES512"), [wrong])
+        with_token("signed with ES512, said to be ES256", jws(claims, PRIVATE[pem], "ES512", {"alg": "ES256"}), [pem])
+        with_token("signed with ES512, another body", jws({"request_body_sha256": b64(bytes(32))}, PRIVATE[pem], "ES512"), [pem])
     if name == "monday":
         challenge = make.post(name, b'{"challenge":"3eZbrw1aBm2"}', [make.JSON])
         out.challenge("challenge", challenge, [key], '{"challenge":"3eZbrw1aBm2"}')
@@ -711,6 +745,24 @@ def more_cases(out, make):
         theirs.body = theirs.body.replace(b"01234567-89ab", b"99999999-89ab")
         provider.sign(theirs, key, now)
         out.rejected("a genuine message of another subscription", theirs, [key])
+        # The example of https://github.com/transferwise/digital-signatures-examples (verify-signature.js): the sandbox's key.
+        body = b'{"data":{"resource":{"id":49983981,"profile_id":16055450,"account_id":14124090,"type":"transfer"},"current_state":"incoming_payment_waiting","previous_state":null,"occurred_at":"2021-08-23T10:12:50Z"},"subscription_id":"90aa8e14-4ef1-4a56-861c-f3c9cde097ea","event_type":"transfers#state-change","schema_version":"2.0.0","sent_at":"2021-08-23T10:12:50Z"}'
+        shown = make.post(name, body, [make.JSON, ("X-Signature-SHA256", WISE_SIGNATURE)])
+        there = {"subscription": "90aa8e14-4ef1-4a56-861c-f3c9cde097ea"}
+        out.event("the documented example", shown, [WISE_SANDBOX], [(sha(body), "transfers#state-change")])
+        out.lines[-1]["config"] = there
+        out.rejected("the documented example, of another subscription", shown, [WISE_SANDBOX])
+        out.rejected("the documented example, wrong key", shown, [key])
+        out.lines[-1]["config"] = there
+        bad = shown.copy()
+        bad.body = body.replace(b"49983981", b"49983982")
+        out.rejected("the documented example, tampered", bad, [WISE_SANDBOX])
+        out.lines[-1]["config"] = there
+        test = make.post(name, b'{"data":{},"subscription_id":"00000000-0000-0000-0000-000000000000"}', [make.JSON, ("X-Test-Notification", "true")])
+        out.challenge("test notification, unsigned", test, [key])
+        for case, value in (("false", "false"), ("empty", "")):
+            test.set("X-Test-Notification", value)
+            out.rejected(f"test notification, {case}", test, [key])
     if name == "woovi":
         r = make.sample(name, first, key, now, "hmac")
         secret = "not-a-real-secret"
@@ -721,6 +773,9 @@ def more_cases(out, make):
         bad.set("X-OpenPix-Signature", b64(hmac.new(key.encode(), r.body, hashlib.sha1).digest()))
         out.rejected("the public key as secret", bad, [key])
         out.challenge("test", make.post(name, b'{"data_criacao":"2026-01-05","evento":"teste_webhook"}', [make.JSON]), [key])
+        test = b'{"data_criacao":"2026-01-05","evento":"teste_webhook","event":"OPENPIX:CHARGE_COMPLETED"}'
+        out.challenge("test that names the event", make.post(name, test, [make.JSON]), [key])
+        out.rejected("the event without the word of the test", make.post(name, b'{"event":"OPENPIX:CHARGE_COMPLETED"}', [make.JSON]), [key])
     if name == "ebay":
         ask = make.get(name, "?challenge_code=a8628072-3d33")
         text = "a8628072-3d33" + provider.config["verification_token"] + "https://hooks.example.com/webhooks/ebay"
@@ -728,6 +783,14 @@ def more_cases(out, make):
         bad = request.copy()
         bad.set("X-EBAY-SIGNATURE", b64(b'{"alg":"none","signature":""}'))
         out.rejected("an empty signature inside", bad, [key])
+        # The example of https://github.com/eBay/event-notification-nodejs-sdk (test/test.json, VALID), with the key as the
+        # API gives it.
+        shown = make.post(name, make.compact(EBAY_MESSAGE).encode(), [make.JSON, ("X-EBAY-SIGNATURE", EBAY_SIGNATURE)])
+        out.event("the documented example", shown, [EBAY_KEY])
+        out.rejected("the documented example, wrong key", shown, [key])
+        bad = shown.copy()
+        bad.body = bad.body.replace(b'"publishAttemptCount":1', b'"publishAttemptCount":2')
+        out.rejected("the documented example, tampered", bad, [EBAY_KEY])
     if name == "paddle_classic":
         bad = request.copy()
         bad.body = re.sub(rb"&p_signature=.*", b"", bad.body)
