@@ -9,7 +9,7 @@ pub(crate) enum JwtAlgorithm {
     Public(Public),
 }
 
-pub(crate) const JWT_ALGORITHMS: [(&str, JwtAlgorithm); 10] = [
+pub(crate) const JWT_ALGORITHMS: [(&str, JwtAlgorithm); 11] = [
     ("HS256", JwtAlgorithm::Hmac(Hash::Sha256)),
     ("HS384", JwtAlgorithm::Hmac(Hash::Sha384)),
     ("HS512", JwtAlgorithm::Hmac(Hash::Sha512)),
@@ -20,6 +20,8 @@ pub(crate) const JWT_ALGORITHMS: [(&str, JwtAlgorithm); 10] = [
     ("ES384", JwtAlgorithm::Public(Public::P384Sha384Raw)),
     ("ES512", JwtAlgorithm::Public(Public::P521Sha512Raw)),
     ("EdDSA", JwtAlgorithm::Public(Public::Ed25519)),
+    // The name of RFC 9864 for the same.
+    ("Ed25519", JwtAlgorithm::Public(Public::Ed25519)),
 ];
 
 impl JwtAlgorithm {
@@ -35,5 +37,17 @@ impl JwtAlgorithm {
             .iter()
             .find(|(_, known)| *known == self)
             .map_or("", |(name, _)| name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_algorithm_may_have_two_names() {
+        assert_eq!(JwtAlgorithm::named("Ed25519"), JwtAlgorithm::named("EdDSA"));
+        assert_eq!(JwtAlgorithm::named("EdDSA").unwrap().name(), "EdDSA");
+        assert!(JwtAlgorithm::named("none").is_none());
     }
 }

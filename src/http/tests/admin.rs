@@ -154,7 +154,7 @@ async fn the_rest_answers_and_tells_no_secret() {
     let reply = get(servers.admin, "/api/v1/providers").await;
     assert_eq!(
         reply.json()["providers"][0],
-        json!({"name": "acme", "adapter": "acme", "url": "https://hooks.example.com/webhooks/acme", "verify": "token"})
+        json!({"name": "acme", "adapter": "acme", "url": "https://hooks.example.com/webhooks/acme", "verify": "token", "sender": {"success": null, "timeout": null, "retries": null, "resigns": null, "disables": null, "redelivers": null}})
     );
     assert!(!String::from_utf8_lossy(&reply.body).contains("right"));
     let reply = get(servers.admin, "/api/v1/nothing").await;
