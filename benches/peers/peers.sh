@@ -15,7 +15,7 @@ install_node_peers() {
 # qhook from crates.io, too.
 install_peers() {
     install_node_peers
-    cargo install --quiet --locked qhook --version 0.6.1 --root "$peers"
+    [[ -x $peers/bin/qhook ]] || cargo install --quiet --locked qhook --version 0.6.1 --root "$peers"
 }
 
 # Serves with qhook: the URL of its database. Its one handler's target is down, so that deliveries cost little.
