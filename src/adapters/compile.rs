@@ -12,7 +12,7 @@ use super::{
     decrypt::{Decrypt, decrypt},
     expr::{Doc, Expr},
     manifest::{BatchTable, HandshakeTable, Manifest, ResponseTable, Text, Texts},
-    parser::{Allowed, Parser},
+    parser::{Allowed, Parser, is_header_name},
     rules::{Batch, Handshake, ItemPath, Rules, Scheme},
     template::{Condition, Part, Template},
 };
@@ -230,7 +230,11 @@ fn handshake(parser: &mut Parser, index: usize, table: &HandshakeTable, bound: A
     let headers = table
         .headers
         .iter()
-        .map(|(name, text)| Ok((name.clone(), template(&format!("headers.{name}"), text)?)))
+        .map(|(name, text)| {
+            let at = format!("headers.{name}");
+            is_sendable(name, text, &key(&at))?;
+            Ok((name.clone(), template(&at, text)?))
+        })
         .collect::<Compiled<Vec<_>>>()?;
     Ok(Handshake {
         method: method.to_owned(),
@@ -238,7 +242,8 @@ fn handshake(parser: &mut Parser, index: usize, table: &HandshakeTable, bound: A
         require: conditions(parser, table.require.as_ref(), &key("require"), allowed)?,
         signed,
         status: status(table.status.as_ref(), &key("status"), 200)?,
-        content_type: table.content_type.clone().unwrap_or_else(|| "text/plain".into()),
+        content_type: content_type(table.content_type.as_ref(), &key("content_type"))?
+            .unwrap_or_else(|| "text/plain".into()),
         body,
         headers,
         refuse: status(table.refuse.as_ref(), &key("refuse"), 401)?,
@@ -262,20 +267,67 @@ fn response(parser: &mut Parser, table: &ResponseTable) -> Compiled<Answer> {
         None => None,
     };
     let json = table.body.is_none() && table.content_type.is_none() && table.status.is_none();
+    if let Some(status) = &table.status {
+        match status.get_ref() {
+            204 if written.as_ref().is_some_and(|body| !body.is_empty()) => {
+                return fail(status, "response.status", "204 has no body; expected 200, or no `body`");
+            }
+            200..=299 => {}
+            _ => {
+                let expected = "expected a status from 200 to 299, because the event is stored then";
+                return fail(status, "response.status", expected);
+            }
+        }
+    }
+    for (name, text) in &table.headers {
+        is_sendable(name, text, &format!("response.headers.{name}"))?;
+    }
+    let headers = table.headers.iter();
     Ok(Answer {
-        status: status(table.status.as_ref(), "response.status", 200)?,
-        content_type: match (&table.content_type, json) {
-            (Some(content_type), _) => content_type.clone(),
+        status: table.status.as_ref().map_or(200, |status| *status.get_ref()),
+        content_type: match (
+            content_type(table.content_type.as_ref(), "response.content_type")?,
+            json,
+        ) {
+            (Some(content_type), _) => content_type,
             (None, true) => "application/json".into(),
             (None, false) => "text/plain".into(),
         },
-        headers: table.headers.clone().into_iter().collect(),
+        headers: headers
+            .map(|(name, text)| (name.clone(), text.get_ref().clone()))
+            .collect(),
         body: match (written, json) {
             (Some(body), _) => body.into_bytes(),
             (None, true) => br#"{"received":true}"#.to_vec(),
             (None, false) => Vec::new(),
         },
     })
+}
+
+/// An answer with a header that cannot be sent would be a 500.
+fn is_sendable(name: &str, value: &Text, key: &str) -> Compiled<()> {
+    if !is_header_name(name) {
+        return fail(
+            value,
+            key,
+            "the name of a header has no spaces, colons or control characters",
+        );
+    }
+    if !is_header_value(value.get_ref()) {
+        return fail(value, key, "expected one line of visible ASCII");
+    }
+    Ok(())
+}
+
+fn is_header_value(text: &str) -> bool {
+    text.bytes().all(|b| b == b'\t' || (b' '..=b'~').contains(&b))
+}
+
+fn content_type(text: Option<&Text>, key: &str) -> Compiled<Option<String>> {
+    match text {
+        Some(text) if !is_header_value(text.get_ref()) => fail(text, key, "expected one line of visible ASCII"),
+        text => Ok(text.map(|text| text.get_ref().clone())),
+    }
 }
 
 /// A template without expressions.

@@ -6,7 +6,7 @@ use super::{
     expr::Expr,
     jwt::{JWT_ALGORITHMS, JwtAlgorithm},
     manifest::{SignatureTable, Text, Texts},
-    parser::{Allowed, Parser},
+    parser::{Allowed, Parser, is_header_name},
     pattern::Pattern,
     public_key::Public,
     rules::{Encoding, Hash, KeyStep, Scheme, Signature, TimeFormat},
@@ -108,6 +108,13 @@ pub(crate) fn signature(parser: &mut Parser, index: usize, table: &SignatureTabl
     if let Some(header) = &table.header {
         if !sources.is_empty() {
             return fail(header, &key("header"), "expected `header` or `source`, not both");
+        }
+        if !is_header_name(header.get_ref()) {
+            return fail(
+                header,
+                &key("header"),
+                "expected the name of a header, such as `X-Signature`",
+            );
         }
         sources.push(Expr::Header(header.get_ref().clone()));
     }

@@ -60,11 +60,14 @@ pub(crate) fn adapter(adapter: &Adapter) -> Vec<String> {
                 warnings.push(format!("signature `{}` has a time but no `tolerance`", rule.name));
             }
         }
-        if matches!(rule.scheme, Scheme::Hmac(_)) && rule.message.exprs().is_empty() {
-            warnings.push(format!("signature `{}` signs the same text each time", rule.name));
-        }
+        warnings.extend(signs_nothing(rule));
     }
     warnings
+}
+
+fn signs_nothing(rule: &Signature) -> Option<String> {
+    let is_constant = matches!(rule.scheme, Scheme::Hmac(_)) && rule.message.exprs().is_empty();
+    is_constant.then(|| format!("signature `{}` signs the same text each time", rule.name))
 }
 
 /// Warnings about a registered provider.
@@ -99,8 +102,15 @@ pub(crate) fn provider(spec: &ProviderSpec, adapter: &Adapter, rules: &Rules) ->
         ));
     }
     for rule in &rules.signatures {
-        let weak = spec.secrets.iter().filter_map(|secret| weak_key(rule, secret));
-        warnings.extend(weak);
+        // Several rules may read one key.
+        for weak in spec.secrets.iter().filter_map(|secret| weak_key(rule, secret)) {
+            if !warnings.contains(&weak) {
+                warnings.push(weak);
+            }
+        }
+        if !spec.signature.is_empty() {
+            warnings.extend(signs_nothing(rule));
+        }
     }
     let conditions = rules
         .handshakes
@@ -146,7 +156,7 @@ fn unset_options<'r>(spec: &ProviderSpec, rules: &'r Rules) -> BTreeSet<&'r str>
 
 /// What is weak about a public key, or wrong about a private one.
 fn weak_key(rule: &Signature, secret: &SecretString) -> Option<String> {
-    let Scheme::Public(_) = rule.scheme else {
+    let (Scheme::Public(_) | Scheme::Jwt) = rule.scheme else {
         return None;
     };
     let set = KeySet::parse(secret.expose_secret()).ok()?;

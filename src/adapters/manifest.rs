@@ -140,7 +140,7 @@ pub(crate) struct HandshakeTable {
     pub(crate) call: Option<Spanned<bool>>,
     pub(crate) hosts: Option<Texts>,
     pub(crate) status: Option<Spanned<u16>>,
-    pub(crate) content_type: Option<String>,
+    pub(crate) content_type: Option<Text>,
     pub(crate) body: Option<Text>,
     #[serde(default)]
     pub(crate) headers: BTreeMap<String, Text>,
@@ -151,10 +151,10 @@ pub(crate) struct HandshakeTable {
 #[serde(deny_unknown_fields)]
 pub(crate) struct ResponseTable {
     pub(crate) status: Option<Spanned<u16>>,
-    pub(crate) content_type: Option<String>,
+    pub(crate) content_type: Option<Text>,
     pub(crate) body: Option<Text>,
     #[serde(default)]
-    pub(crate) headers: BTreeMap<String, String>,
+    pub(crate) headers: BTreeMap<String, Text>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]

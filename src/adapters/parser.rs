@@ -320,7 +320,7 @@ pub(crate) fn is_name(text: &str) -> bool {
             .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
 }
 
-fn is_header_name(text: &str) -> bool {
+pub(crate) fn is_header_name(text: &str) -> bool {
     !text.is_empty()
         && text
             .bytes()

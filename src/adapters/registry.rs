@@ -48,6 +48,8 @@ enum Entry {
 pub enum RegistryError {
     #[error("cannot read {}", .path.display())]
     Read { path: PathBuf, source: io::Error },
+    #[error("{} is the folder of one adapter; name the folder that it lies in", .path.display())]
+    TooDeep { path: PathBuf },
     #[error(transparent)]
     Adapter(#[from] AdapterError),
 }
@@ -157,6 +159,11 @@ fn embedded(name: &str) -> Files {
 }
 
 fn folders_in(directory: &Path) -> Result<BTreeMap<String, Files>, RegistryError> {
+    if directory.join("adapter.toml").is_file() {
+        return Err(RegistryError::TooDeep {
+            path: directory.to_owned(),
+        });
+    }
     let mut folders = BTreeMap::new();
     for path in entries(directory)? {
         let name = path.file_name().and_then(|name| name.to_str()).map(str::to_owned);

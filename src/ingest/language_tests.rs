@@ -114,6 +114,51 @@ fn secrets_become_keys_step_by_step() {
 }
 
 #[test]
+fn an_answer_that_cannot_be_sent_is_no_adapter() {
+    let rule = "scheme='hmac-sha256'\nsource='header:X-S'";
+    let parsed = |rest: &str| Adapter::parse("p", &adapter(rule, &format!("[event]\nid='body:/id'\n{rest}")));
+    for (rest, key, said) in [
+        (
+            "[response]\ncontent_type=\"a\\nb\"",
+            "response.content_type",
+            "visible ASCII",
+        ),
+        (
+            "[response.headers]\nX-A=\"a\\rb\"",
+            "response.headers.X-A",
+            "visible ASCII",
+        ),
+        ("[response.headers]\n\"X Y\"='a'", "response.headers.X Y", "no spaces"),
+        ("[response]\nstatus=500", "response.status", "200 to 299"),
+        ("[response]\nstatus=302", "response.status", "200 to 299"),
+        ("[response]\nstatus=204\nbody='ok'", "response.status", "no body"),
+        (
+            "[[handshake]]\nmethod='GET'\nwhen='query:c'\nsigned=false\ncontent_type=\"a\\u0000\"",
+            "handshake[0].content_type",
+            "visible ASCII",
+        ),
+    ] {
+        let error = parsed(rest).unwrap_err();
+        assert_eq!(error.key, key, "{error}");
+        assert!(error.message.contains(said), "{error}");
+    }
+    assert!(parsed("[response]\nstatus=204").is_ok());
+    let rule = "scheme='hmac-sha256'\nheader='X Y'";
+    let error = Adapter::parse("p", &adapter(rule, "[event]\nid='body:/id'")).unwrap_err();
+    assert_eq!(error.key, "signature[0].header", "{error}");
+}
+
+#[test]
+fn a_text_that_never_changes_is_warned_of_where_it_is_written() {
+    let manifest = adapter("scheme='hmac-sha256'\nsource='header:X-S'", "[event]\nid='body:/id'");
+    let mut overridden = spec(&["a-long-enough-secret"]);
+    overridden.signature = toml::from_str("message='x'").unwrap();
+    let warned = |spec| Provider::new(spec, &registry(&manifest)).unwrap().warnings().join("\n");
+    assert!(warned(overridden).contains("signs the same text each time"));
+    assert!(!warned(spec(&["a-long-enough-secret"])).contains("the same text"));
+}
+
+#[test]
 fn bodies_come_in_lines_lists_and_wraps() {
     let rule = "scheme='hmac-sha256'\nsource='header:X-S'";
     let all = |rest: &str, content_type: &str, body: &[u8]| {
