@@ -239,7 +239,9 @@ impl Gateway {
         let rest = path.strip_prefix(&*self.path).ok_or(Refusal::BadPath)?;
         let is_dots = |segment: &str| {
             let decoded: Vec<u8> = percent_decode_str(segment).collect();
-            decoded == b"." || decoded == b".." || decoded.contains(&b'\\')
+            // An encoded slash is a slash to some servers.
+            let mut parts = decoded.split(|byte| *byte == b'/');
+            parts.any(|part| part == b"." || part == b"..") || decoded.contains(&b'\\')
         };
         // `;` begins parameters, which some servers drop before they resolve.
         if rest
@@ -336,6 +338,9 @@ mod tests {
             "/a\\..\\b",
             "/a%5Cb",
             "/..;x/admin",
+            "/..%2Fadmin",
+            "/x/%2e%2e%2fadmin",
+            "/x%2F..%2f..;y/admin",
         ] {
             assert!(gateway.target(&format!("/api/orders{bad}"), None).is_err(), "{bad}");
         }

@@ -162,8 +162,15 @@ fn claims(token: &[u8], key: Option<&JwtKey>, now: i64) -> Option<Value> {
     if let Some(key) = key {
         let head: Value = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(head).ok()?).ok()?;
         let signature = URL_SAFE_NO_PAD.decode(signature).ok()?;
-        let is_authentic = verifies(&key.0, &head, signed.as_bytes(), &signature);
+        // What `crit` names must be understood, and nothing is.
+        let is_authentic = head.get("crit").is_none() && verifies(&key.0, &head, signed.as_bytes(), &signature);
         let time = |name: &str| claims.get(name).and_then(Value::as_f64);
+        if ["exp", "nbf"]
+            .iter()
+            .any(|name| claims.get(name).is_some() && time(name).is_none())
+        {
+            return None;
+        }
         #[allow(clippy::cast_precision_loss, reason = "seconds of this century are exact")]
         let (late, early) = ((now - LEEWAY) as f64, (now + LEEWAY) as f64);
         if !is_authentic || time("exp").is_some_and(|exp| exp < late) || time("nbf").is_some_and(|nbf| nbf > early) {
@@ -244,6 +251,7 @@ mod tests {
             token(r#"{"sub":"ana"}"#, "another secret that is long"),
             token(r#"{"sub":"ana","exp":900}"#, SECRET),
             token(r#"{"sub":"ana","nbf":1100}"#, SECRET),
+            token(r#"{"sub":"ana","exp":"never"}"#, SECRET),
             token(r#"{"sub":""}"#, SECRET),
             token("[]", SECRET),
             "Bearer x".into(),

@@ -32,10 +32,14 @@ const ONE_HOP: [&str; 11] = [
     "expect",
 ];
 
+/// Headers that say whose request it is, and which. `Connection` cannot take them away: the upstream, and a later probe,
+/// would see another request than the key was given for.
+const WHOLE_WAY: [&str; 2] = ["authorization", "idempotency-key"];
+
 /// Whether a header is not passed on; `connection` holds the values of that header. Names in lower case.
 #[must_use]
 pub(crate) fn is_one_hop(name: &str, connection: &[String]) -> bool {
-    ONE_HOP.contains(&name) || connection.iter().any(|named| named == name)
+    ONE_HOP.contains(&name) || (!WHOLE_WAY.contains(&name) && connection.iter().any(|named| named == name))
 }
 
 /// The names that `Connection` lists, in lower case.
@@ -58,7 +62,8 @@ pub(super) fn client(timeout: Duration) -> Result<Client, reqwest::Error> {
         Client::builder()
             .no_proxy()
             .redirect(reqwest::redirect::Policy::none())
-            .connect_timeout(CONNECT.min(timeout))
+            // Shorter than the whole, so that it is known when nothing was sent.
+            .connect_timeout(CONNECT.min(timeout / 2))
             .timeout(timeout)
             .pool_idle_timeout(IDLE)
             .tcp_nodelay(true)
@@ -250,6 +255,8 @@ mod tests {
     #[test]
     fn headers_of_one_hop_are_known() {
         let named = named_by_connection([&b"close, X-Private"[..], b"keep-alive"].into_iter());
+        let hostile = named_by_connection([&b"close, Authorization, Idempotency-Key"[..]].into_iter());
+        assert!(!is_one_hop("authorization", &hostile) && !is_one_hop("idempotency-key", &hostile));
         assert!(is_one_hop("x-private", &named) && is_one_hop("te", &named) && is_one_hop("connection", &[]));
         assert!(!is_one_hop("content-type", &named));
     }

@@ -14,6 +14,7 @@ on_both_stores!(
     two_principals_never_meet,
     what_began_nothing_frees_its_key,
     an_upstream_that_cannot_be_reached_frees_or_keeps_the_key,
+    an_upstream_that_takes_no_connection_is_down,
     an_answer_too_large_to_keep_reaches_the_client_once,
     keys_are_visible_to_the_operator,
     a_write_of_the_admin_api_takes_a_key,
@@ -185,12 +186,33 @@ async fn what_is_not_a_keyed_write_passes_through_or_is_refused(store: TestStore
     let reply = server.client.put(&url).body("{}").send().await.unwrap();
     assert_eq!(reply.status(), 201);
     assert_eq!(upstream.received()[1].body, b"{}");
-    for bad in ["/api/orders/%2e%2e/admin", "/api/ordersx"] {
+    for bad in ["/api/orders/%2e%2e/admin", "/api/orders/..%2Fadmin", "/api/ordersx"] {
         let head = format!("GET {bad} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
         let answer = crate::support::raw_exchange(server.public(), head.as_bytes(), Duration::from_secs(30)).await;
         assert!(answer.starts_with("HTTP/1.1 4"), "{bad}: {answer}");
     }
     assert_eq!(upstream.count(), 2);
+}
+
+/// Nothing was sent, so the key is free, and the next try is one of the same kind.
+async fn an_upstream_that_takes_no_connection_is_down(store: TestStore) {
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let listener = socket.listen(1).unwrap();
+    let address = listener.local_addr().unwrap();
+    // Nobody accepts these; once the queue is full, the next one waits for its connection.
+    let mut queue = Vec::new();
+    let full = Duration::from_millis(500);
+    while let Ok(stream) = tokio::time::timeout(full, tokio::net::TcpStream::connect(address)).await {
+        queue.push(stream.unwrap());
+        assert!(queue.len() < 1000);
+    }
+    let route = format!("[[gateway]]\npath = \"/api/orders\"\nupstream = \"http://{address}/\"\ntimeout = \"2s\"\n");
+    let server = Setup::new(&store).with(&route).start().await;
+    for _ in 0..2 {
+        let reply = call(&server, &[("idempotency-key", "k")], "{}").await;
+        assert_eq!((reply.status, reply.code().as_str()), (503, "upstream_down"));
+    }
 }
 
 async fn two_principals_never_meet(store: TestStore) {
