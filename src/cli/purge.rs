@@ -12,8 +12,12 @@ use indicatif::{ProgressBar, ProgressStyle};
 use super::{context::Context, output::counted};
 use crate::{
     app,
+    config::Retention,
     store::{PurgePolicy, Purged, Store, StoreError},
 };
+
+/// Idempotency keys in one transaction.
+const BATCH: u32 = 500;
 
 #[derive(Debug, Args)]
 pub(super) struct Purge {
@@ -28,15 +32,18 @@ impl Purge {
         let store = context.store(&config).await?;
         let policy = app::purge_policy(&config.retention);
         let result = if self.dry_run {
-            store.purge(policy, true).await
+            store.purge(policy, true).await.map(|purged| (purged, None))
         } else {
-            purge(&store, policy).await
+            match purge(&store, policy).await {
+                Ok(purged) => reap(&store, &config.retention).await.map(|keys| (purged, Some(keys))),
+                Err(error) => Err(error),
+            }
         };
         store.close().await;
-        let purged = result?;
+        let (purged, keys) = result?;
         if context.out.json {
             context.out.object(&serde_json::json!({
-                "payloads": purged.payloads, "events": purged.events, "dry_run": self.dry_run,
+                "payloads": purged.payloads, "events": purged.events, "idempotency_keys": keys, "dry_run": self.dry_run,
             }))?;
         } else {
             let verb = if self.dry_run { "Would remove" } else { "Removed" };
@@ -45,8 +52,24 @@ impl Purge {
                 counted(purged.payloads, "event", "events"),
                 counted(purged.events, "event", "events")
             ))?;
+            if let Some(keys) = keys.filter(|keys| *keys > 0) {
+                let keys = counted(keys, "idempotency key", "idempotency keys");
+                context.out.line(format!("Removed {keys}."))?;
+            }
         }
         Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Old idempotency keys; gives how many went.
+async fn reap(store: &Arc<dyn Store>, retention: &Retention) -> Result<u64, StoreError> {
+    let mut total = 0;
+    loop {
+        let gone = store.reap(retention.idempotency_keys, BATCH).await?;
+        total += gone;
+        if gone < u64::from(BATCH) {
+            return Ok(total);
+        }
     }
 }
 

@@ -139,6 +139,15 @@ async fn finish(
                 });
                 return Ok(End::Failed);
             }
+            // Put right, it goes on.
+            Answer::Unready(error) => {
+                spool.tried(operation.id, State::Waiting, now, None, Some(&error))?;
+                look(Progress::Left {
+                    operation: &operation,
+                    error: &error,
+                });
+                return Ok(End::Left);
+            }
             Answer::Again { status, error, after } => (error, status, after),
         };
         let delay = settings.retry.delay(tries, rand::random());
@@ -168,6 +177,8 @@ async fn finish(
 #[derive(Debug, PartialEq, Eq)]
 enum Answer {
     Done(u16),
+    /// A header of ours is not at hand; nothing was sent.
+    Unready(String),
     Failed {
         status: Option<u16>,
         error: String,
@@ -187,7 +198,7 @@ async fn attempt(
     let failed = |error: String| Answer::Failed { status: None, error };
     let headers = match headers(operation, resolve) {
         Ok(headers) => headers,
-        Err(error) => return failed(error),
+        Err(error) => return Answer::Unready(error),
     };
     let Ok(method) = Method::from_bytes(operation.method.as_bytes()) else {
         return failed(format!("`{}` is not a method", operation.method));

@@ -201,6 +201,29 @@ fn a_server_that_is_away_is_waited_for() {
 }
 
 #[test]
+fn a_variable_that_is_not_set_loses_nothing() {
+    let place = Place::new();
+    let api = Api::start(|_, _| says("201 Created", ""));
+    fs::write(place.path().join("order.json"), "{}").unwrap();
+    let send = [
+        "send",
+        "order.json",
+        "--url",
+        &api.url(),
+        "-H",
+        "Authorization: env:NO_SUCH_TOKEN",
+    ];
+    place.run(&send).fails(1, "NO_SUCH_TOKEN is not set");
+    assert!(api.arrived().is_empty());
+    let list = place.run(&["send", "--list", "--json"]).ok().objects();
+    assert_eq!(list[0]["state"], "waiting");
+    let mut command = place.command(&["send", "--resume"]);
+    let output = command.env("NO_SUCH_TOKEN", "Bearer t").output().unwrap();
+    Ran::of(&output).ok();
+    assert_eq!(api.arrived()[0].2, "Bearer t");
+}
+
+#[test]
 fn a_final_answer_is_reported_and_the_next_goes_on() {
     let place = Place::new();
     let api = Api::start(|_, body| {
