@@ -7,16 +7,14 @@ use std::{str::FromStr as _, sync::Arc, time::Duration};
 use futures_util::future::BoxFuture;
 use secrecy::{ExposeSecret as _, SecretString};
 use sqlx::{
-    AssertSqlSafe, Encode, Postgres, Sqlite, Type,
-    encode::IsNull,
-    error::BoxDynError,
-    postgres::{PgArgumentBuffer, PgConnectOptions, PgPool, PgPoolOptions, PgTypeInfo, types::Oid},
+    AssertSqlSafe, Sqlite,
+    postgres::{PgConnectOptions, PgPool, PgPoolOptions},
     sqlite::{SqliteConnectOptions, SqlitePool, SqlitePoolOptions},
 };
 use tokio::sync::OnceCell;
 
 use super::{Failure, Handler, Outgoing, SqlAction, params::Params};
-use crate::store::SqlValue;
+use crate::store::{SqlValue, run_elsewhere};
 
 /// Connections to one other database, at most.
 const CONNECTIONS: u32 = 16;
@@ -81,21 +79,12 @@ impl Handler for InPostgres {
                     .connect_lazy_with(self.options.clone())
             };
             let pool = self.pool.get_or_init(open).await;
-            let mut query = sqlx::query(AssertSqlSafe(self.statement.clone()));
-            for value in self.params.read(outgoing)? {
-                query = match value {
-                    SqlValue::Null => query.bind(Untyped),
-                    SqlValue::Bool(v) => query.bind(v),
-                    SqlValue::Int(v) => query.bind(v),
-                    SqlValue::Number(text) => match float(&text) {
-                        Some(v) => query.bind(v),
-                        None => query.bind(text),
-                    },
-                    SqlValue::Text(v) => query.bind(v),
-                    SqlValue::Bytes(v) => query.bind(v.to_vec()),
-                };
+            let params = self.params.read(outgoing)?;
+            let mut db = pool.acquire().await.map_err(|e| failure(&e))?;
+            match run_elsewhere(&mut db, &self.statement, &params).await {
+                Ok(done) => done.map_err(Failure::Retry),
+                Err(error) => Err(failure(&error)),
             }
-            query.execute(pool).await.map(drop).map_err(|e| failure(&e))
         })
     }
 }
@@ -141,25 +130,6 @@ impl Handler for InSqlite {
 fn float(number: &str) -> Option<f64> {
     let value = number.parse::<f64>().ok()?;
     (number.contains(['.', 'e', 'E']) && value.is_finite()).then_some(value)
-}
-
-/// A null whose type PostgreSQL works out, as it does for the word `null`. A null of type text would not fit a number's
-/// column.
-struct Untyped;
-
-/// `unknown` in PostgreSQL's catalogue of types.
-const UNKNOWN: Oid = Oid(705);
-
-impl Type<Postgres> for Untyped {
-    fn type_info() -> PgTypeInfo {
-        PgTypeInfo::with_oid(UNKNOWN)
-    }
-}
-
-impl Encode<'_, Postgres> for Untyped {
-    fn encode_by_ref(&self, _: &mut PgArgumentBuffer) -> Result<IsNull, BoxDynError> {
-        Ok(IsNull::Yes)
-    }
 }
 
 /// The database's message; its detail line would hold values of the body.

@@ -45,6 +45,7 @@ pub use keys::{
 };
 pub use native::{InTransaction, Native, NewStep, Step, Work};
 pub use options::{Options, open};
+pub(crate) use postgres::run_elsewhere;
 pub use refused::{Quarantine, Refused, RefusedFilter, RefusedPage, RefusedRow, Room};
 pub use transaction::{FromSql, Row, SqlError, Transaction, TransactionError};
 pub(crate) use transaction::{LONGEST, Left};

@@ -13,6 +13,7 @@ mod bytes;
 mod dashboard;
 mod doubt;
 mod durable;
+mod elsewhere;
 mod gateway;
 mod gateway_crashes;
 mod lease;

@@ -243,6 +243,16 @@ async fn run(
     Ok(Ok(()))
 }
 
+/// Runs a statement of a handler in a database that is not the store's; values take the types of its parameters, as in the
+/// store. The inner error is one of the parameters.
+pub(crate) async fn run_elsewhere(
+    db: &mut PgConnection,
+    statement: &Arc<str>,
+    params: &[SqlValue],
+) -> sqlx::Result<Result<(), String>> {
+    run(db, (statement, params), &mut HashMap::new()).await
+}
+
 /// Takes the applied deliveries off the work list and writes their history; gives their lanes.
 async fn finish(db: &mut PgConnection, done: &[(&Effect, Timestamp)]) -> sqlx::Result<Vec<Lane>> {
     if done.is_empty() {

@@ -187,8 +187,14 @@ impl Keeper {
             let reserved = match found.remove(&at) {
                 Some(found) if found.is_over => self.renew(&new, &found).await,
                 Some(found) => Ok(found.taken()),
-                // There a moment ago, and gone: released. The client comes again.
-                None => Err(StoreError::Unavailable("the key was released this moment".to_owned())),
+                // There a moment ago, and gone: released. To the client it was still running.
+                None => Ok(Reserved::Taken {
+                    id: 0,
+                    request_hash: new.request_hash,
+                    state: KeyState::Processing {
+                        left: std::time::Duration::ZERO,
+                    },
+                }),
             };
             let _ = reply.send(reserved);
         }

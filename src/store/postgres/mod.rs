@@ -27,6 +27,8 @@ mod time;
 mod upkeep;
 mod values;
 
+pub(crate) use effect::run_elsewhere;
+
 use std::{sync::Arc, time::Duration};
 
 use futures_util::future::BoxFuture;
