@@ -61,15 +61,20 @@ pub(super) async fn metrics(state: web::Data<State>) -> HttpResponse {
     let Some(prometheus) = &state.prometheus else {
         return Problem::not_found("metrics are not collected").respond();
     };
-    let stats = tokio::time::timeout(STATS_TIMEOUT, state.store.stats()).await;
+    // All at once: a store that is away must not cost more than a scraper waits.
+    let (stats, backlog, keys) = tokio::join!(
+        tokio::time::timeout(STATS_TIMEOUT, state.store.stats()),
+        tokio::time::timeout(STATS_TIMEOUT, state.store.backlog()),
+        tokio::time::timeout(STATS_TIMEOUT, state.store.key_stats()),
+    );
     ::metrics::gauge!(metrics::STORE_UP).set(f64::from(u8::from(matches!(stats, Ok(Ok(_))))));
     if let Ok(Ok(stats)) = stats {
         show(&stats);
     }
-    if let Ok(Ok(backlog)) = tokio::time::timeout(STATS_TIMEOUT, state.store.backlog()).await {
+    if let Ok(Ok(backlog)) = backlog {
         show_outbox(backlog);
     }
-    if let Ok(Ok(keys)) = tokio::time::timeout(STATS_TIMEOUT, state.store.key_stats()).await {
+    if let Ok(Ok(keys)) = keys {
         for (name, keys) in [
             ("processing", keys.processing),
             ("abandoned", keys.abandoned),

@@ -49,6 +49,7 @@ pub(super) fn read(text: &str) -> Result<KeyFilter, Problem> {
         ..KeyFilter::default()
     };
     for (name, value) in form_urlencoded::parse(text.as_bytes()) {
+        query::without_nul(&name, &value)?;
         match &*name {
             "status" if matches!(&*value, "processing" | "completed" | "failed") => {
                 filter.status = Some(value.into_owned());

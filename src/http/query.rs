@@ -65,6 +65,7 @@ fn set(filter: &mut EventFilter, name: &str, value: &str) -> Result<(), Problem>
         if value.is_empty() {
             return Err(Problem::bad_request(format!("`{name}` is empty")));
         }
+        without_nul(name, value)?;
         Ok(Some(value.to_owned()))
     };
     match name {
@@ -103,6 +104,7 @@ pub(super) fn refused(query: &str) -> Result<(RefusedFilter, Option<i64>, u32), 
         if !seen.insert(name.clone()) {
             return Err(Problem::bad_request(format!("`{}` is given twice", shown(&name))));
         }
+        without_nul(&name, &value)?;
         match &*name {
             "provider" => filter.provider = Some(value.into_owned()),
             "reason" => filter.reason = Some(value.into_owned()),
@@ -112,6 +114,14 @@ pub(super) fn refused(query: &str) -> Result<(RefusedFilter, Option<i64>, u32), 
         }
     }
     Ok((filter, cursor, limit))
+}
+
+/// PostgreSQL's text holds none, so nothing that is stored does.
+pub(super) fn without_nul(name: &str, value: &str) -> Result<(), Problem> {
+    if value.contains('\0') {
+        return Err(Problem::bad_request(format!("`{}` holds a NUL character", shown(name))));
+    }
+    Ok(())
 }
 
 fn read_limit(value: &str) -> Result<u32, Problem> {
