@@ -3,6 +3,7 @@
 
 mod attempts;
 mod fake;
+mod fake_rest;
 mod flow;
 mod leases;
 mod limits;

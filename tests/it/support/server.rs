@@ -164,12 +164,14 @@ impl Setup {
         if self.adapters {
             command.arg("--providers").arg(self.store.folder().join("adapters"));
         }
+        // Both append: a handle with a place of its own would write over what the other said.
+        let append = || File::options().create(true).append(true).open(&log).unwrap();
         let child = command
             .envs(self.environment.iter().copied())
             .current_dir(self.store.folder())
             .stdin(Stdio::null())
-            .stdout(File::create(&log).unwrap())
-            .stderr(File::options().append(true).open(&log).unwrap())
+            .stdout(append())
+            .stderr(append())
             .spawn()
             .unwrap();
         Server {
