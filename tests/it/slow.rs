@@ -26,6 +26,7 @@ async fn a_slow_statement_holds_up_neither_others_nor_the_end(store: TestStore) 
     }
     let server = setup.http("forward", &sink.url()).start().await;
     server.create_effects().await;
+    let mut late = 0;
     for n in 0..6 {
         let body = stripe_body(&format!("evt_{n}"));
         let reply = server.send("stripe", stripe(&body), body).await;
@@ -33,6 +34,7 @@ async fn a_slow_statement_holds_up_neither_others_nor_the_end(store: TestStore) 
         // webhook waits for its commit.
         let busy = store.engine == Engine::Sqlite && reply.status == 503;
         assert!(reply.status == 200 || busy, "{}", reply.text());
+        late += i64::from(busy);
     }
     if store.engine == Engine::Postgres {
         wait_until("the others have all", async || {
@@ -42,9 +44,11 @@ async fn a_slow_statement_holds_up_neither_others_nor_the_end(store: TestStore) 
     }
     // A shutdown that its deadline cut off is no success.
     assert!(server.stop().await.success());
-    // Cut off, and due again.
+    // Cut off, and due again; but what was stored after its sender had been told to come again may have met a worker that
+    // had gone, and is due when its lease ends.
     let left = "select count(*) from deliveries where handler = 'stuck' and state = 'claimed'";
-    assert_eq!(store.number(left).await, 0);
+    let left = store.number(left).await;
+    assert!(left <= late, "{left} are claimed, {late} came late");
 }
 
 async fn a_statement_that_cannot_work_does_not_start(store: TestStore) {
