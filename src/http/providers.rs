@@ -138,6 +138,11 @@ impl Providers {
         all
     }
 
+    /// Their names, sorted.
+    pub(super) fn names(&self) -> Vec<String> {
+        self.all().iter().map(|one| one.provider.name.to_string()).collect()
+    }
+
     /// The adapter of a provider, where it is still registered.
     #[must_use]
     pub fn adapter(&self, name: &str) -> Option<Arc<str>> {

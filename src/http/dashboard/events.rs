@@ -91,12 +91,7 @@ pub(super) async fn list(request: HttpRequest, viewer: Viewer, state: web::Data<
     let rows = found.events.iter();
     shown(&List {
         frame: Frame::new(viewer, "/events", "Events"),
-        providers: state
-            .providers
-            .all()
-            .iter()
-            .map(|one| one.provider.name.to_string())
-            .collect(),
+        providers: state.providers.names(),
         handlers: state.handlers.iter().map(ToString::to_string).collect(),
         events: rows
             .map(|event| EventJson::row(event, adapter(&event.provider).as_deref()))

@@ -40,12 +40,7 @@ pub(super) async fn list(request: HttpRequest, viewer: Viewer, state: web::Data<
         frame: Frame::new(viewer, "/quarantine", "Quarantine"),
         provider,
         reason,
-        providers: state
-            .providers
-            .all()
-            .iter()
-            .map(|one| one.provider.name.to_string())
-            .collect(),
+        providers: state.providers.names(),
         requests: found.requests.iter().map(RefusedJson::from).collect(),
         next: found.next.map(|next| super::next_page(&query, next)),
     })
