@@ -4,6 +4,8 @@
 
 #[path = "cli/decryption.rs"]
 mod decryption;
+#[path = "cli/providers.rs"]
+mod providers;
 #[path = "cli/send.rs"]
 mod send;
 #[path = "cli/settings.rs"]
@@ -273,7 +275,7 @@ fn vectors_run_without_a_configuration() {
         (&false.into(), &"rejected".into())
     );
     fs::write(&file, "{}\n").unwrap();
-    place.run(&["verify", "--vectors", "v.jsonl"]).fails(1, "line 1");
+    place.run(&["verify", "--vectors", "v.jsonl"]).fails(1, "v.jsonl:1: ");
 }
 
 #[test]

@@ -4,13 +4,16 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
     backfill::{Backfill, backfills},
-    choices::Choice,
+    choices::{Choice, Choices},
     compile::{RuleError, compile},
+    coverage::{Uncovered, uncovered},
     decrypt::Decrypt,
     lint,
     manifest::{Manifest, Sender},
     mistakes,
+    needs::{Needs, needs},
     normalize::{Normalize, normalize},
+    provider::is_name,
     rules::{KeyStep, Rules},
 };
 use crate::domain::AdapterName;
@@ -23,8 +26,13 @@ pub struct Adapter {
     pub(crate) rules: Rules,
     normalize: Option<Arc<Normalize>>,
     backfills: Arc<[Backfill]>,
+    folder: String,
     source: String,
     samples: BTreeMap<String, Vec<u8>>,
+    /// Names of samples whose normalised form is beside them.
+    expectations: Vec<String>,
+    /// Files that are not read, relative to the folder.
+    strays: Vec<String>,
     vectors: Option<String>,
 }
 
@@ -78,9 +86,26 @@ impl Adapter {
         Self::load(name, files)
     }
 
+    /// The same with files in `samples/`.
+    #[cfg(test)]
+    pub(crate) fn with_samples(name: &str, manifest: &str, samples: &[(&str, &str)]) -> Result<Self, AdapterError> {
+        let mut files = Files::new(name);
+        files.add("adapter.toml", manifest.as_bytes().to_vec());
+        for (file, text) in samples {
+            files.add(&format!("samples/{file}"), text.as_bytes().to_vec());
+        }
+        Self::load(name, files)
+    }
+
     /// Reads a folder.
     pub(crate) fn load(name: &str, mut files: Files) -> Result<Self, AdapterError> {
         let file = format!("{}/adapter.toml", files.folder);
+        check_name(name).map_err(|message| AdapterError {
+            file: file.clone(),
+            line: 1,
+            key: String::new(),
+            message,
+        })?;
         let text = |bytes: Vec<u8>, file: &str| {
             String::from_utf8(bytes).map_err(|_| AdapterError {
                 file: file.to_owned(),
@@ -94,14 +119,17 @@ impl Adapter {
             Some(bytes) => Some(text(bytes, &format!("{}/vectors.jsonl", files.folder))?),
             None => None,
         };
-        let samples = files
-            .files
-            .into_iter()
-            .filter_map(|(path, content)| {
-                let name = path.strip_prefix("samples/")?.strip_suffix(".http")?;
-                Some((name.to_owned(), content))
-            })
-            .collect();
+        let (mut samples, mut expectations, mut strays) = (BTreeMap::new(), Vec::new(), Vec::new());
+        for (path, content) in std::mem::take(&mut files.files) {
+            let sample = path.strip_prefix("samples/").unwrap_or_default();
+            if let Some(name) = sample.strip_suffix(".http") {
+                samples.insert(name.to_owned(), content);
+            } else if let Some(name) = sample.strip_suffix(".normalized.json") {
+                expectations.push(name.to_owned());
+            } else {
+                strays.push(path);
+            }
+        }
         let manifest = read(&source, &file)?;
         let rules = compile(&manifest).map_err(|error| locate(error, &source, &file))?;
         let normalize = normalize(&manifest).map_err(|error| locate(error, &source, &file))?;
@@ -112,8 +140,11 @@ impl Adapter {
             rules,
             normalize: normalize.map(Arc::new),
             backfills: backfills.into(),
+            folder: files.folder,
             source,
             samples,
+            expectations,
+            strays,
             vectors,
         })
     }
@@ -208,9 +239,27 @@ impl Adapter {
     #[must_use]
     pub fn event_ids(&self) -> Vec<&str> {
         let choices = self.manifest.event.id.as_ref();
-        choices.map_or_else(Vec::new, |choices| {
-            choices.get_ref().0.iter().map(Choice::written).collect()
-        })
+        written(choices)
+    }
+
+    /// What tells events apart where the id alone does not, as it is written.
+    pub(crate) fn event_keys(&self) -> Vec<&str> {
+        written(self.manifest.event.key.as_ref())
+    }
+
+    /// Where the type is read from, as it is written.
+    pub(crate) fn event_types(&self) -> Vec<&str> {
+        written(self.manifest.event.kind.as_ref())
+    }
+
+    /// What a signature rule signs, as it is written; empty where it is not.
+    pub(crate) fn message(&self, index: usize) -> &str {
+        let message = self
+            .manifest
+            .signature
+            .get(index)
+            .and_then(|table| table.message.as_ref());
+        message.map_or("", |text| text.get_ref())
     }
 
     /// The names of the options that the registered provider sets, sorted.
@@ -259,6 +308,18 @@ impl Adapter {
             .map(|(rule, table)| (rule.name.as_str(), table.scheme.get_ref().as_str()))
     }
 
+    /// What its signatures leave open, rules that leave open the same together. Empty where nothing is verified.
+    #[must_use]
+    pub fn uncovered(&self) -> Vec<Uncovered> {
+        let messages: Vec<_> = self
+            .manifest
+            .signature
+            .iter()
+            .map(|table| table.message.as_ref().map(|text| text.get_ref().as_str()))
+            .collect();
+        uncovered(&self.rules, &messages)
+    }
+
     /// How its events are said in common words.
     #[must_use]
     pub fn normalize(&self) -> Option<&Arc<Normalize>> {
@@ -277,6 +338,16 @@ impl Adapter {
         &self.samples
     }
 
+    /// The names of samples that have their normalised form beside them.
+    pub(crate) fn expectations(&self) -> &[String] {
+        &self.expectations
+    }
+
+    /// Files of the folder that nothing reads, relative to it.
+    pub(crate) fn strays(&self) -> &[String] {
+        &self.strays
+    }
+
     /// The text of `vectors.jsonl`.
     #[must_use]
     pub fn vectors(&self) -> Option<&str> {
@@ -289,11 +360,59 @@ impl Adapter {
         &self.source
     }
 
+    /// Where its files are; `providers/NAME` for one of the binary.
+    pub(crate) fn folder(&self) -> &str {
+        &self.folder
+    }
+
+    /// Whether requests are verified at all.
+    pub(crate) fn verifies(&self) -> bool {
+        self.rules.verify
+    }
+
+    /// Whether one of its rules judges a time.
+    pub(crate) fn judges_time(&self) -> bool {
+        self.rules.signatures.iter().any(|rule| rule.tolerance.is_some())
+    }
+
+    /// Whether the sender can send JSON in the place of a form, and should.
+    pub(crate) fn prefers_json(&self) -> bool {
+        self.manifest.body.json_instead
+    }
+
+    /// What a registered provider must be given.
+    #[must_use]
+    pub fn needs(&self) -> Needs {
+        needs(self)
+    }
+
+    /// What is wrong though it can be read: the key, and why.
+    pub(crate) fn faults(&self) -> Vec<(&'static str, &'static str)> {
+        lint::faults(self)
+    }
+
     /// What is allowed but deserves a look.
     #[must_use]
     pub fn lint(&self) -> Vec<String> {
         lint::adapter(self)
     }
+}
+
+/// Whether a folder can be an adapter's: its name is part of URLs, globs and files.
+fn check_name(name: &str) -> Result<(), String> {
+    match is_name(name) {
+        true => Ok(()),
+        false => Err(format!(
+            "the folder's name must be 1 to 64 of a-z, 0-9, `-` and `_`, found `{}`",
+            name.escape_debug()
+        )),
+    }
+}
+
+fn written(choices: Option<&Choices>) -> Vec<&str> {
+    choices.map_or_else(Vec::new, |choices| {
+        choices.get_ref().0.iter().map(Choice::written).collect()
+    })
 }
 
 /// A registered provider may say `header = "X-Name"` for `source = "header:X-Name"`.

@@ -6,6 +6,7 @@ use toml::Spanned;
 
 use super::{
     check_signature::check_kinds,
+    choices::{TextOr, Ties},
     compile_keys::{hosts, key_source},
     compile_selectors::{body_from, payload, redact, selectors},
     compile_signature::signature,
@@ -13,7 +14,7 @@ use super::{
     expr::{Doc, Expr},
     manifest::{BatchTable, HandshakeTable, Manifest, ResponseTable, Text, Texts},
     parser::{Allowed, Parser, is_header_name},
-    rules::{Batch, Handshake, ItemPath, Rules, Scheme},
+    rules::{Batch, Bind, Handshake, ItemPath, Rules, Scheme},
     template::{Condition, Part, Template},
 };
 use crate::domain::Answer;
@@ -73,7 +74,10 @@ pub(crate) fn compile(manifest: &Manifest) -> Compiled<Rules> {
         decrypted: decrypt.is_some(),
         ..Allowed::default()
     };
-    let bind = conditions(&mut parser, manifest.bind.as_ref(), "bind", bound)?;
+    let bind = match &manifest.bind {
+        Some(ties) => ties_of(&mut parser, ties, bound)?,
+        None => Vec::new(),
+    };
     let body_from = body_from(&mut parser, &manifest.body, bound)?;
     let redact = redact(&mut parser, manifest, body_from.is_some())?;
     let payload = payload(&mut parser, manifest, bound)?;
@@ -96,6 +100,7 @@ pub(crate) fn compile(manifest: &Manifest) -> Compiled<Rules> {
         decrypt,
         event,
         body_from,
+        json_instead: manifest.body.json_instead,
         payload,
         redact,
         batch,
@@ -119,6 +124,23 @@ fn verify(manifest: &Manifest) -> Compiled<bool> {
         }),
         None => Ok(true),
     }
+}
+
+/// Compiles `bind`.
+fn ties_of(parser: &mut Parser, ties: &Ties, bound: Allowed<'_>) -> Compiled<Vec<Bind>> {
+    let all = ties.get_ref().0.iter();
+    all.map(|tie| {
+        let (text, when) = match tie {
+            TextOr::Text(text) => (text, None),
+            TextOr::Table(tie) => (&tie.require, Some(Texts::new(ties.span(), tie.when.clone()))),
+        };
+        let condition = parser.condition(text, bound);
+        Ok(Bind {
+            condition: condition.or_else(|message| fail(ties, "bind", &message))?,
+            when: conditions(parser, when.as_ref(), "bind", bound)?,
+        })
+    })
+    .collect()
 }
 
 fn batch(parser: &mut Parser, table: &BatchTable) -> Compiled<Batch> {

@@ -60,13 +60,13 @@ fn selector(parser: &mut Parser, key: &str, at: &Choices, choice: &Choice, allow
             .or_else(|message| fail(at, key, &message))
     };
     let conditional = match choice {
-        Choice::Value(text) => {
+        Choice::Text(text) => {
             return Ok(Selector {
                 value: value(text)?,
                 when: Vec::new(),
             });
         }
-        Choice::Conditional(conditional) => conditional,
+        Choice::Table(conditional) => conditional,
     };
     let value = match (&conditional.value, &conditional.text) {
         (Some(text), None) => value(text)?,

@@ -131,7 +131,7 @@ impl Expr {
     }
 
     /// What it wraps.
-    fn inner(&self) -> &[Self] {
+    pub(crate) fn inner(&self) -> &[Self] {
         match self {
             Self::Call(_, inner)
             | Self::At(_, inner)

@@ -39,10 +39,6 @@ pub(crate) fn adapter(adapter: &Adapter) -> Vec<String> {
         adapter.vectors().is_none(),
         "no vectors: nothing shows that the rules are right",
     );
-    warn(
-        rules.event.id.is_empty(),
-        "`event.id` is missing: every request will be answered 400",
-    );
     warn(rules.event.kind.is_empty(), "`event.type` is missing");
     warn(!rules.verify, "`verify = \"none\"`: anyone who knows the URL can send");
     warn(
@@ -65,6 +61,20 @@ pub(crate) fn adapter(adapter: &Adapter) -> Vec<String> {
     warnings
 }
 
+/// What is allowed so that a registered provider can say the rest, and is wrong in a folder: the key, and why.
+pub(crate) fn faults(adapter: &Adapter) -> Vec<(&'static str, &'static str)> {
+    let event = &adapter.rules.event;
+    let mut faults = Vec::new();
+    if event.id.is_empty() && event.key.is_empty() {
+        faults.push((
+            "event.id",
+            "is missing, so every request is answered 400; where the sender has none, say how events are told apart: \
+             `{sha256(body)}` takes equal bytes for a repetition, `request_id` takes every request for an event of its own",
+        ));
+    }
+    faults
+}
+
 fn signs_nothing(rule: &Signature) -> Option<String> {
     let is_constant = matches!(rule.scheme, Scheme::Hmac(_)) && rule.message.exprs().is_empty();
     is_constant.then(|| format!("signature `{}` signs the same text each time", rule.name))
@@ -75,6 +85,9 @@ pub(crate) fn provider(spec: &ProviderSpec, adapter: &Adapter, rules: &Rules) ->
     let mut warnings = Vec::new();
     if !rules.verify {
         warnings.push("`verify = \"none\"`: anyone who knows the URL can send".to_owned());
+    }
+    if rules.event.id.is_empty() && rules.event.key.is_empty() {
+        warnings.push("there is no `event.id`, so every request is answered 400".to_owned());
     }
     let comes = rules.handshakes.iter().any(|handshake| handshake.keep.is_some());
     if rules.verify && spec.secrets.is_empty() && comes {
@@ -133,11 +146,12 @@ pub(crate) fn provider(spec: &ProviderSpec, adapter: &Adapter, rules: &Rules) ->
 }
 
 /// Options that conditions compare with and that are not set.
-fn unset_options<'r>(spec: &ProviderSpec, rules: &'r Rules) -> BTreeSet<&'r str> {
+pub(super) fn unset_options<'r>(spec: &ProviderSpec, rules: &'r Rules) -> BTreeSet<&'r str> {
     let claims = rules.signatures.iter().flat_map(|rule| &rule.claims);
     let compared = rules
         .bind
         .iter()
+        .map(|bind| &bind.condition)
         .chain(claims)
         .filter_map(|condition| match &condition.test {
             Test::Equals(Operand::Config(name)) => Some(name.as_str()),

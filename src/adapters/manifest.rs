@@ -6,7 +6,7 @@ use serde::{Deserialize, Deserializer, de};
 use toml::Spanned;
 
 use super::backfill::BackfillTable;
-use super::choices::Choices;
+use super::choices::{Choices, Ties};
 use super::normalize::NormalizeTable;
 
 /// A text that remembers where it stands, for messages.
@@ -20,7 +20,7 @@ pub(crate) struct Manifest {
     pub(crate) title: String,
     pub(crate) docs: Option<String>,
     pub(crate) verify: Option<Text>,
-    pub(crate) bind: Option<Texts>,
+    pub(crate) bind: Option<Ties>,
     #[serde(default)]
     pub(crate) signature: Vec<SignatureTable>,
     #[serde(default)]
@@ -89,6 +89,9 @@ pub(crate) struct EventTable {
 #[serde(deny_unknown_fields)]
 pub(crate) struct BodyTable {
     pub(crate) form_field: Option<String>,
+    /// Whether the sender can send the JSON itself instead.
+    #[serde(default)]
+    pub(crate) json_instead: bool,
     pub(crate) from: Option<Text>,
     pub(crate) redact: Option<Texts>,
     /// What is stored in place of the bytes received.

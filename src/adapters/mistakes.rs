@@ -116,7 +116,7 @@ fn is_local(url: &str) -> bool {
         })
 }
 
-fn signs_url(rules: &Rules) -> bool {
+pub(super) fn signs_url(rules: &Rules) -> bool {
     rules.signatures.iter().any(|rule| {
         rule.message.exprs().into_iter().any(|expr| {
             reads(expr, &|expr| {
@@ -130,7 +130,7 @@ fn signs_url(rules: &Rules) -> bool {
 }
 
 /// The options that signatures and answers read as values.
-fn options(rules: &Rules) -> BTreeSet<&str> {
+pub(super) fn options(rules: &Rules) -> BTreeSet<&str> {
     let sources = rules.signatures.iter().flat_map(|rule| &rule.sources);
     let messages = rules.signatures.iter().flat_map(|rule| rule.message.exprs());
     let answers = rules.handshakes.iter().flat_map(|handshake| {
@@ -165,7 +165,11 @@ pub(crate) fn all_options(rules: &Rules) -> BTreeSet<&str> {
             .into_iter()
             .for_each(|expr| gather(expr, &mut names));
     }
-    for condition in rules.bind.iter().chain(claims).chain(conditions) {
+    let bound = rules
+        .bind
+        .iter()
+        .flat_map(|bind| bind.when.iter().chain([&bind.condition]));
+    for condition in bound.chain(claims).chain(conditions) {
         gather(&condition.expr, &mut names);
         if let Test::Equals(Operand::Config(name)) | Test::Differs(Operand::Config(name)) = &condition.test {
             names.insert(name);
@@ -276,7 +280,7 @@ mod tests {
     #[test]
     fn a_tolerance_that_retries_cannot_meet_is_told() {
         let manifest = "title='t'\n[[signature]]\nscheme='hmac-sha256'\nsource='header:s'\ntimestamp='header:t'\n\
-            message='{timestamp}.{body}'\ntolerance='5m'\n[sender]\nresigns=false";
+            message='{timestamp}.{body}'\ntolerance='5m'\n[event]\nid='body:/id'\n[sender]\nresigns=false";
         let adapter = crate::adapters::Adapter::parse("mine", manifest).unwrap();
         let mut registry = Registry::default();
         assert!(adapter.lint().iter().any(|text| text.contains("resigns")));

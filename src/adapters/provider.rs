@@ -183,6 +183,37 @@ impl Provider {
         })
     }
 
+    /// Reads samples of an adapter and verifies nothing: no key is made.
+    pub(crate) fn for_samples(adapter: &Adapter) -> Self {
+        let mut rules = adapter.rules.clone();
+        rules.verify = false;
+        let options = adapter.options().into_iter();
+        Self {
+            name: Arc::from(&*adapter.name),
+            adapter: adapter.name.clone(),
+            public_url: "https://hooks.example.com".to_owned(),
+            max_body: 0,
+            on_conflict: 200,
+            rate_limit: None,
+            revive: false,
+            answer_macs: None,
+            keys: vec![Vec::new(); rules.signatures.len()],
+            rules,
+            ciphers: Vec::new(),
+            decryption_keys: Vec::new(),
+            fetched: Arc::default(),
+            calls: Arc::default(),
+            roots: Vec::new(),
+            secrets: Vec::new(),
+            options: options
+                .map(|name| (name.to_owned(), format!("sample-{name}")))
+                .collect(),
+            normalize: adapter.normalize().cloned(),
+            backfills: Arc::clone(adapter.backfills()),
+            warnings: Vec::new(),
+        }
+    }
+
     /// What is allowed but deserves a look, for people.
     #[must_use]
     pub fn warnings(&self) -> &[String] {
@@ -283,9 +314,14 @@ impl fmt::Debug for Provider {
     }
 }
 
-fn check_name(name: &str) -> Result<(), ProviderError> {
+/// Whether a text may name a provider or an adapter.
+pub(super) fn is_name(name: &str) -> bool {
     let fine = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-' || b == b'_';
-    match (1..=64).contains(&name.len()) && name.bytes().all(fine) {
+    (1..=64).contains(&name.len()) && name.bytes().all(fine)
+}
+
+fn check_name(name: &str) -> Result<(), ProviderError> {
+    match is_name(name) {
         true => Ok(()),
         false => Err(ProviderError::Name { name: name.to_owned() }),
     }

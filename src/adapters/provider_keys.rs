@@ -6,7 +6,7 @@ use super::{
     decrypt::{Cipher, CipherKey, Decrypt},
     digest::Digester,
     jwe::DecryptionKey,
-    keys::{self, Key},
+    keys::{self, Key, Material},
     provider::{ProviderError, ProviderSpec},
     public_key::pem,
     rules::{Hash, KeyStep, Rules, Scheme},
@@ -63,7 +63,27 @@ pub(super) fn make_keys(spec: &ProviderSpec, rules: &Rules, counts: &[bool]) -> 
             return Err(wrong(format!("cannot be used: {why}")));
         }
     }
+    if spec.accept.is_none() {
+        pin(rules, &mut keys);
+    }
     Ok(keys)
+}
+
+/// A public key that is registered is pinned: whoever registers one does not want to depend on what is fetched. `accept`
+/// says where both are to count.
+fn pin(rules: &Rules, keys: &mut [Vec<Key>]) {
+    let is_pinned = keys
+        .iter()
+        .flatten()
+        .any(|key| matches!(key.material, Material::Public(_)));
+    for (_, keys) in rules
+        .signatures
+        .iter()
+        .zip(keys)
+        .filter(|(rule, _)| is_pinned && rule.fetched)
+    {
+        keys.clear();
+    }
 }
 
 /// The keys that decrypt, by secret.

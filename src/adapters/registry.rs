@@ -171,15 +171,18 @@ fn folders_in(directory: &Path) -> Result<BTreeMap<String, Files>, RegistryError
             continue;
         };
         let mut files = Files::new(&path.display().to_string());
-        for file in ["adapter.toml", "vectors.jsonl"] {
-            if path.join(file).is_file() {
-                files.add(file, read(&path.join(file))?);
+        for file in entries(&path)?.into_iter().filter(|file| file.is_file()) {
+            match file.file_name().and_then(|name| name.to_str()) {
+                Some(name @ ("adapter.toml" | "vectors.jsonl")) => files.add(name, read(&file)?),
+                // Only that it is there counts.
+                Some(name) => files.add(name, Vec::new()),
+                None => {}
             }
         }
         let samples = path.join("samples");
         if samples.is_dir() {
             for sample in entries(&samples)? {
-                if let Some(name) = sample.file_name().and_then(|name| name.to_str()) {
+                if let (Some(name), true) = (sample.file_name().and_then(|name| name.to_str()), sample.is_file()) {
                     files.add(&format!("samples/{name}"), read(&sample)?);
                 }
             }

@@ -19,7 +19,7 @@ pub(crate) struct Rules {
     pub(crate) verify: bool,
     pub(crate) signatures: Vec<Signature>,
     /// What makes a genuine request one for this endpoint.
-    pub(crate) bind: Vec<Condition>,
+    pub(crate) bind: Vec<Bind>,
     /// Where keys are fetched, for rules with `key = "fetched"`.
     pub(crate) key_source: Option<KeySource>,
     /// How bodies are encrypted.
@@ -27,6 +27,8 @@ pub(crate) struct Rules {
     pub(crate) event: Selectors,
     /// What carries the JSON that `body:/…` reads, where it is not the body itself.
     pub(crate) body_from: Option<Expr>,
+    /// Whether the sender can send JSON in the place of a form.
+    pub(crate) json_instead: bool,
     /// What is stored in place of the bytes received.
     pub(crate) payload: Option<Expr>,
     /// Places whose values are not stored.
@@ -35,6 +37,13 @@ pub(crate) struct Rules {
     pub(crate) handshakes: Vec<Handshake>,
     pub(crate) response: crate::domain::Answer,
     pub(crate) documents: Documents,
+}
+
+/// What must hold, where `when` does.
+#[derive(Debug, Clone)]
+pub(crate) struct Bind {
+    pub(crate) condition: Condition,
+    pub(crate) when: Vec<Condition>,
 }
 
 /// One way to prove a request.

@@ -36,7 +36,12 @@ pub(super) struct Sender {
 }
 
 impl Sender {
+    /// For a server at `http://HOST:PORT`, perhaps with a path before the webhooks'.
+    ///
+    /// # Errors
+    /// A sentence that says what is no such URL, and what is meant perhaps.
     pub(super) fn new(base: &str) -> anyhow::Result<Self> {
+        check(base)?;
         Ok(Self {
             client: reqwest::Client::builder().no_proxy().timeout(PATIENCE).build()?,
             base: base.trim_end_matches('/').to_owned(),
@@ -81,6 +86,30 @@ impl Sender {
             took: started.elapsed(),
         })
     }
+}
+
+fn check(base: &str) -> anyhow::Result<()> {
+    const EXPECTED: &str = "--url: expected the server as `http://HOST:PORT` or `https://HOST`";
+    let shown = base.escape_debug();
+    let parsed = reqwest::Url::parse(base)
+        .ok()
+        .filter(|url| matches!(url.scheme(), "http" | "https"));
+    let Some(url) = parsed.filter(reqwest::Url::has_host) else {
+        // `localhost:8080` reads as a URL of the scheme `localhost`.
+        let guess = reqwest::Url::parse(&format!("http://{base}"));
+        let is_host = base.contains([':', '.']) || base == "localhost";
+        match guess.is_ok_and(|url| url.has_host()) && is_host && !base.contains("//") {
+            true => bail!("{EXPECTED}, found `{shown}`; did you mean `http://{shown}`?"),
+            false => bail!("{EXPECTED}, found `{shown}`"),
+        }
+    };
+    if url.query().is_some() || url.fragment().is_some() {
+        bail!("{EXPECTED}, without a query, found `{shown}`");
+    }
+    if url.path().contains("/webhooks/") {
+        bail!("{EXPECTED}: `/webhooks/PROVIDER` is added to it, found `{shown}`");
+    }
+    Ok(())
 }
 
 /// The names of an adapter's samples.
@@ -137,6 +166,33 @@ pub(super) fn sign(provider: &Provider, sample: &OwnedRequest, bad: Bad) -> anyh
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn a_url_that_is_none_is_named_with_what_was_expected() {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        for (url, expected) in [
+            (
+                "junk",
+                "--url: expected the server as `http://HOST:PORT` or `https://HOST`, found `junk`",
+            ),
+            ("", "found ``"),
+            ("127.0.0.1:8080", "did you mean `http://127.0.0.1:8080`?"),
+            ("localhost:8080", "did you mean `http://localhost:8080`?"),
+            ("ftp://h", "found `ftp://h`"),
+            ("http://", "found `http://`"),
+            ("http://h?x=1", "without a query"),
+            ("http://h/webhooks/stripe", "is added to it"),
+        ] {
+            let error = Sender::new(url).err().unwrap().to_string();
+            assert!(
+                error.starts_with("--url: ") && error.contains(expected),
+                "{url}: {error}"
+            );
+        }
+        for url in ["http://h", "https://h.example/", "http://[::1]:8080/prefix"] {
+            assert!(Sender::new(url).is_ok(), "{url}");
+        }
+    }
+
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
     use super::*;

@@ -101,10 +101,8 @@ impl Trigger {
         let adapters: Vec<&str> = plan.registry.names().collect();
         match config::near(&self.provider, &adapters) {
             Some(adapter) => bail!(
-                "no provider is called {} in {file}; add one, such as\n\n    [[provider]]\n    name = \"{adapter}\"\n    \
-                 secrets = [\"env:{}_SECRET\"]",
-                self.provider,
-                adapter.to_uppercase()
+                "no provider is called {} in {file}; add one, such as\n\n    [[provider]]\n    name = \"{adapter}\"\n    …\n\n`cerca providers show {adapter}` prints all of it",
+                self.provider
             ),
             None => bail!(
                 "no provider is called {} in {file}; there are: {}",
@@ -156,25 +154,30 @@ impl Trigger {
             reply.body.trim(),
             reply.took.as_secs_f64() * 1000.0
         ))?;
-        match self.hint(reply.status, refused) {
+        match hint(reply, refused) {
             Some(hint) => out.line(format!("{} {hint}", out.paint(Color::Yellow, "hint:")))?,
             None if refused => out.line("Refused, as it should be.")?,
             None => {}
         }
         Ok(right)
     }
+}
 
-    fn hint(&self, status: u16, refused: bool) -> Option<&'static str> {
-        match (status, refused) {
-            (200..300, true) => Some("this had to be refused with 401: is verification switched off?"),
-            (401, false) => Some(
-                "the server does not know this secret, its clock is off, or its public_url is another one: \
-                 restart it with this configuration",
-            ),
-            (404, _) => Some("the running server does not know this provider: restart it with this configuration"),
-            (503, _) => Some("the server cannot store now; its log says why"),
-            _ => None,
-        }
+/// What may be the cause of an answer that should be another.
+fn hint(reply: &Reply, refused: bool) -> Option<&'static str> {
+    match (reply.status, refused) {
+        (200..300, true) => Some("this had to be refused with 401: is verification switched off?"),
+        (401, false) => Some(
+            "the server does not know this secret, its clock is off, or its public_url is another one: \
+             restart it with this configuration",
+        ),
+        (404, _) => Some("the running server does not know this provider: restart it with this configuration"),
+        (503, _) if reply.body.contains("cannot be verified now") => Some(
+            "the server has not got the sender's keys, or its secret, yet; a sample is signed with a key of yours: register \
+             it there, so that nothing is waited for",
+        ),
+        (503, _) => Some("the server cannot store now; its log says why"),
+        _ => None,
     }
 }
 
@@ -189,4 +192,25 @@ fn reachable(mut address: SocketAddr) -> SocketAddr {
         address.set_ip(local);
     }
     address
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_key_that_is_not_at_hand_is_no_store_that_is_away() {
+        let told = |detail: &str| {
+            let reply = Reply {
+                status: 503,
+                body: format!("{{\"detail\":\"{detail}\"}}"),
+                took: Duration::ZERO,
+            };
+            hint(&reply, false).unwrap()
+        };
+        assert!(told("cannot be verified now; send it again").contains("has not got the sender's keys"));
+        assert!(told("not stored; send it again").contains("cannot store now"));
+    }
 }

@@ -51,7 +51,8 @@ impl Verify {
 fn vectors(context: &Context, file: &Path) -> anyhow::Result<ExitCode> {
     let text = fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
     let registry = context.registry()?;
-    let results = ingest::run_vectors(&text, &registry).with_context(|| file.display().to_string())?;
+    let results = ingest::run_vectors(&text, &registry)
+        .map_err(|error| anyhow::anyhow!("{}:{}: {}", file.display(), error.line, error.message))?;
     let mut unmet = 0;
     for result in &results {
         unmet += usize::from(!result.ok());

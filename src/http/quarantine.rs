@@ -5,6 +5,7 @@
 //! nor a query that may hold one. What lacks them cannot be verified again, and says so.
 
 use std::{
+    borrow::Cow,
     collections::HashMap,
     sync::{
         Arc, Mutex, PoisonError,
@@ -127,7 +128,7 @@ fn refused(request: &HttpRequest, body: &Bytes, state: &State, endpoint: &Endpoi
         .any(|rule| matches!(rule.scheme, Scheme::Token | Scheme::Basic | Scheme::Jwt));
     let body_sha256 = Sha256::digest(body).into();
     let mut left_out = Vec::new();
-    let mut kept: Vec<(&str, &str)> = Vec::new();
+    let mut kept: Vec<(&str, Cow<'_, str>)> = Vec::new();
     let mut total = 0;
     for (name, value) in request.headers() {
         let name = name.as_str();
@@ -143,15 +144,16 @@ fn refused(request: &HttpRequest, body: &Bytes, state: &State, endpoint: &Endpoi
             }
             continue;
         }
-        let Ok(value) = std::str::from_utf8(value.as_bytes()) else {
-            continue;
-        };
-        total += name.len() + value.len();
+        let text = String::from_utf8_lossy(value.as_bytes());
+        if matches!(text, Cow::Owned(_)) {
+            left_out.push(format!("the exact bytes of {name}"));
+        }
+        total += name.len() + text.len();
         if total > MOST_HEADERS {
             left_out.push("more headers than are kept".to_owned());
             break;
         }
-        kept.push((name, value));
+        kept.push((name, text));
     }
     let target = request.uri().path_and_query().map_or("/", |target| target.as_str());
     // A stranger's query goes nowhere; a signature in it is one of a request, unlike a token.

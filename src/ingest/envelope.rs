@@ -10,7 +10,10 @@ impl Scope<'_, '_> {
     pub(super) fn decrypted<'s>(&'s self, frame: Frame<'s>) -> Value<'s> {
         let decrypt = self.provider.rules.decrypt.as_ref()?;
         match &decrypt.cipher {
-            Cipher::Cbc(_) => self.decrypt(&decrypt.source, frame),
+            Cipher::Cbc(_) => match self.opened.get() {
+                Some(text) => text.as_deref().map(Cow::Borrowed),
+                None => self.decrypt(&decrypt.source, frame),
+            },
             // Once: it is read several times, and takes long.
             Cipher::Jwe(jwe) => {
                 let open = || {
@@ -29,6 +32,9 @@ impl Scope<'_, '_> {
         let Cipher::Cbc(cbc) = &self.provider.rules.decrypt.as_ref()?.cipher else {
             return None;
         };
+        if let Some(text) = self.opened.get() {
+            return text.as_deref().map(Cow::Borrowed);
+        }
         let key = self.provider.ciphers.get((*self.proved_by.get()?)?)?;
         cbc.open(key, &self.eval(ciphertext, frame)?).map(Cow::Owned)
     }

@@ -96,10 +96,12 @@ pub fn explain(provider: &Provider, request: &RawRequest<'_>, now: Timestamp) ->
         request.body.len()
     ));
     if let (Some(Expr::Form(field)), true) = (&provider.rules.body_from, scope.form_body().is_some()) {
-        steps.hint(format!(
-            "the body is form-encoded: its field `{field}` is read, and the whole form is what is signed and stored; choose \
-             JSON at the sender, where it lets you"
-        ));
+        let text =
+            format!("the body is form-encoded: its field `{field}` is read, and the whole form is what is stored");
+        match provider.rules.json_instead {
+            true => steps.hint(format!("{text}; choose JSON (application/json) at the sender")),
+            false => steps.note(text),
+        }
     }
     if provider.rules.verify {
         for (index, rule) in provider.rules.signatures.iter().enumerate() {

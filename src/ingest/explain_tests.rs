@@ -85,11 +85,15 @@ fn right_signatures_are_not_shown_whole() {
 #[test]
 fn a_form_in_the_place_of_json_is_pointed_out() {
     let manifest = "title='t'\n[[signature]]\nscheme='token'\nsource='header:X'\n[body]\nform_field='payload'\n[event]\nid='body:/id'";
+    let instead = &manifest.replace("[event]", "json_instead=true\n[event]");
     let form = |request: &mut OwnedRequest| {
         request.set_header("Content-Type", "application/x-www-form-urlencoded");
         request.body = b"payload=%7B%22id%22%3A1%7D".to_vec();
     };
     let secret = "a-secret-of-this-test";
-    assert!(told(manifest, secret, secret, form).contains("choose JSON at the sender"));
-    assert!(!told(manifest, secret, secret, |_| {}).contains("form-encoded"));
+    assert!(told(instead, secret, secret, form).contains("choose JSON (application/json) at the sender"));
+    // A sender that knows forms only is not to blame.
+    let only = told(manifest, secret, secret, form);
+    assert!(only.contains("form-encoded") && !only.contains("choose JSON"), "{only}");
+    assert!(!told(instead, secret, secret, |_| {}).contains("form-encoded"));
 }

@@ -6,6 +6,7 @@ mod candidate;
 mod canonical;
 mod causes;
 mod envelope;
+mod examine;
 mod explain;
 mod fetched;
 mod fill;
@@ -27,11 +28,12 @@ mod vectors;
 mod verify;
 mod xml;
 
+pub use examine::{Finding, examine};
 pub use explain::{Mark, Step, explain};
 pub use http_text::{HttpTextError, OwnedRequest};
 pub use normalize::{Normalized, Original};
 pub use sign::{Bad, SignError, sign};
-pub use vectors::{VectorError, VectorEvent, VectorResult, run_vectors};
+pub use vectors::{VectorError, VectorEvent, VectorResult, run_vectors, try_vectors};
 
 use std::{borrow::Cow, fmt};
 
@@ -219,7 +221,10 @@ impl fmt::Display for Rejection {
             Self::CannotDecrypt => write!(f, "no key of this provider decrypts the body"),
             Self::WrongClaim(condition) => write!(f, "the token is genuine, but `{condition}` does not hold"),
             Self::WrongRecipient(condition) => {
-                write!(f, "genuine, but for another endpoint: `{condition}` does not hold")
+                write!(
+                    f,
+                    "genuine, but not for this endpoint, or changed on its way: `{condition}` does not hold"
+                )
             }
             Self::Handshake { .. } => {
                 write!(f, "the ownership challenge was not for this endpoint")
@@ -257,6 +262,6 @@ mod provider_tests;
 #[cfg(test)]
 mod public_tests;
 #[cfg(test)]
-mod suite_tests;
+pub(crate) mod suite_tests;
 #[cfg(test)]
 mod tests;

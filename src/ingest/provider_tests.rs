@@ -131,7 +131,7 @@ fn keys_at_a_url_that_options_decide_are_due_before_any_request() {
         hosts=['keys.example.com', 'test-keys.example.com']\nformat='jwks'\n[event]\nid='body:/id'";
     let due = |environment: Option<&str>, accept: Option<&str>| {
         let secrets: &[&str] = match accept {
-            Some("fetched") => &[],
+            None | Some("fetched") => &[],
             _ => &[suite_tests::RSA],
         };
         let mut spec = spec(secrets);

@@ -27,7 +27,7 @@ pub(crate) struct Scope<'p, 'a> {
     forms: Vec<OnceCell<Option<Document<'a>>>>,
     /// The secret that proved the request, where it was one; not set before.
     pub(super) proved_by: OnceCell<Option<usize>>,
-    /// What is decrypted before the request is proved; see [`super::envelope`].
+    /// What is decrypted before the request is proved, and what a sample says open; see [`super::envelope`].
     pub(super) opened: OnceCell<Option<Vec<u8>>>,
 }
 

@@ -53,7 +53,7 @@ fn shared_vectors_are_met() {
 }
 
 /// A provider of an adapter, with a secret that suits any of its rules: where the sender has a key pair, the private key.
-pub(super) fn provider(adapter: &Adapter, registry: &Registry) -> Provider {
+pub(crate) fn provider(adapter: &Adapter, registry: &Registry) -> Provider {
     let shapes = [
         Some("c2VjcmV0c2VjcmV0c2VjcmV0"),
         Some("73656372657473656372657473656372"),

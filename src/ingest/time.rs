@@ -22,7 +22,7 @@ pub(crate) fn signed(text: &[u8], format: TimeFormat) -> Option<Timestamp> {
     }
 }
 
-/// Reads an event's own time: RFC 3339, date and time at `offset`, or a number of either unit.
+/// Reads an event's own time: RFC 3339, date and time at `offset`, RFC 2822, or a number of either unit.
 pub(crate) fn event(text: &[u8], offset: Offset) -> Option<Timestamp> {
     let text = std::str::from_utf8(text).ok()?.trim();
     number(text, Unit::ByMagnitude)
@@ -31,6 +31,7 @@ pub(crate) fn event(text: &[u8], offset: Offset) -> Option<Timestamp> {
             let civil: DateTime = text.parse().ok()?;
             offset.to_timestamp(civil).ok()
         })
+        .or_else(|| HTTP_DATE.parse_timestamp(text).ok())
 }
 
 /// Writes a time the way [`signed`] reads it.
@@ -78,6 +79,8 @@ mod tests {
     fn numbers_and_texts_are_read() {
         let second = |text: &str| event(text.as_bytes(), Offset::UTC).map(Timestamp::as_second);
         assert_eq!(second("1767225600"), Some(1_767_225_600));
+        assert_eq!(second("Thu, 01 Jan 2026 00:00:00 +0000"), Some(1_767_225_600));
+        assert_eq!(second("Thu, 01 Jan 2026 00:00:00 GMT"), Some(1_767_225_600));
         assert_eq!(second("1767225600123"), Some(1_767_225_600));
         assert_eq!(second("1767225600.5"), Some(1_767_225_600));
         assert_eq!(second("2026-01-01T00:00:00Z"), Some(1_767_225_600));

@@ -15,6 +15,8 @@ use crate::{
 /// What came of one line, and whether it is what the line expects.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct VectorResult {
+    /// From 1.
+    pub line: usize,
     pub provider: String,
     pub case: String,
     pub verified: bool,
@@ -24,6 +26,9 @@ pub struct VectorResult {
     /// `event`, `challenge` or `rejected`.
     pub status: String,
     pub events: Vec<VectorEvent>,
+    /// Whether the line says what must come of it.
+    #[serde(skip)]
+    pub expects: bool,
     /// What differs from the expectation; empty where nothing does, or nothing was expected.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub differences: Vec<String>,
@@ -89,20 +94,32 @@ struct Expectation {
 /// # Errors
 /// The first line that is no vector. A vector that is not met is a result, not an error.
 pub fn run_vectors(text: &str, registry: &Registry) -> Result<Vec<VectorResult>, VectorError> {
-    text.lines()
-        .enumerate()
-        .filter(|(_, line)| !line.trim().is_empty())
-        .map(|(index, line)| {
-            run(line, registry).map_err(|message| VectorError {
-                line: index + 1,
-                message,
-            })
-        })
-        .collect()
+    try_vectors(text, registry).collect()
+}
+
+/// The same, line by line: one that is no vector does not hold up the others.
+pub fn try_vectors<'t>(
+    text: &'t str,
+    registry: &'t Registry,
+) -> impl Iterator<Item = Result<VectorResult, VectorError>> + 't {
+    let lines = text.lines().zip(1..).filter(|(line, _)| !line.trim().is_empty());
+    lines.map(|(text, line)| match run(text, registry) {
+        Ok(result) => Ok(VectorResult { line, ..result }),
+        Err(message) => Err(VectorError { line, message }),
+    })
+}
+
+/// Every text is of one line, so only the column says where it breaks.
+fn in_line(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    match text.rsplit_once(" at line ") {
+        Some((what, _)) => format!("{what}, at column {}", error.column()),
+        None => text,
+    }
 }
 
 fn run(text: &str, registry: &Registry) -> Result<VectorResult, String> {
-    let line: Line<'_> = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    let line: Line<'_> = serde_json::from_str(text).map_err(|error| in_line(&error))?;
     let body = base64::engine::general_purpose::STANDARD
         .decode(&line.body_base64)
         .map_err(|error| format!("`body_base64`: {error}"))?;
@@ -119,7 +136,9 @@ fn run(text: &str, registry: &Registry) -> Result<VectorResult, String> {
     outcome.result.provider = line.provider;
     outcome.result.case = line.case;
     if let Some(expect) = line.expect {
-        let expect: Expectation = serde_json::from_str(expect.get()).map_err(|error| format!("`expect`: {error}"))?;
+        let expect: Expectation =
+            serde_json::from_str(expect.get()).map_err(|error| format!("`expect`: {}", in_line(&error)))?;
+        outcome.result.expects = true;
         outcome.result.differences = outcome.differences(&expect);
     }
     Ok(outcome.result)
@@ -165,6 +184,8 @@ impl Default for Outcome {
     fn default() -> Self {
         Self {
             result: VectorResult {
+                line: 0,
+                expects: false,
                 provider: String::new(),
                 case: String::new(),
                 verified: false,

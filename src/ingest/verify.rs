@@ -10,7 +10,7 @@ use super::{
     scope::{Frame, Scope},
     time,
 };
-use crate::adapters::{Condition, Digester, Expr, Material, Pattern, Scheme, Signature};
+use crate::adapters::{Bind, Condition, Digester, Expr, Material, Pattern, Scheme, Signature};
 
 /// What one rule finds in a request.
 pub(crate) struct Reading<'s> {
@@ -52,9 +52,10 @@ pub(crate) fn verify(scope: &Scope<'_, '_>) -> Result<Verified, Rejection> {
 
 /// Whether a genuine request is one for this endpoint.
 pub(crate) fn bound(scope: &Scope<'_, '_>) -> Result<(), Rejection> {
-    let fails = |condition: &&Condition| !scope.holds(std::slice::from_ref(condition), Frame::default());
+    let holds = |conditions: &[Condition]| scope.holds(conditions, Frame::default());
+    let fails = |bind: &&Bind| holds(&bind.when) && !holds(std::slice::from_ref(&bind.condition));
     match scope.provider.rules.bind.iter().find(fails) {
-        Some(condition) => Err(Rejection::WrongRecipient(condition.text.clone())),
+        Some(bind) => Err(Rejection::WrongRecipient(bind.condition.text.clone())),
         None => Ok(()),
     }
 }

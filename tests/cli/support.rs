@@ -71,8 +71,14 @@ impl Place {
     }
 
     pub(crate) fn serve(&self) -> Server {
+        self.serve_with(&[])
+    }
+
+    /// With further arguments.
+    pub(crate) fn serve_with(&self, arguments: &[&str]) -> Server {
         let mut child = self
             .command(&["serve"])
+            .args(arguments)
             .env("CERCA_LOG__FORMAT", "json")
             .stdout(Stdio::null())
             .stderr(Stdio::piped())

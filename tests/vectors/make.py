@@ -256,6 +256,7 @@ PROVIDERS = {
     "gocardless": Provider(body_hex("Webhook-Signature"), items("events", "id", "resource_type", "action"), "Webhook-Signature"),
     "heroku": Provider(body_base64("Heroku-Webhook-Hmac-SHA256"), heroku_events, "Heroku-Webhook-Hmac-SHA256"),
     "hubspot": Provider(hubspot, items("", "eventId", "subscriptionType"), "X-HubSpot-Signature-v3", lambda n, i: str(uuid.UUID(int=i)), 300),
+    "juspay": Provider(basic, fields("id", "event_name"), "Authorization", credentials, tamper=None),
     "kontent": Provider(body_base64("X-Kontent-ai-Signature"), kontent_events, "X-Kontent-ai-Signature", whsec("")),
     "launchdarkly": Provider(body_hex("X-LD-Signature"), fields("_id", "kind"), "X-LD-Signature"),
     "lemonsqueezy": Provider(body_hex("X-Signature"), joined("meta/event_name", "meta/event_name", "data/type", "data/id", "data/attributes/updated_at"), "X-Signature"),
@@ -481,6 +482,10 @@ def more_cases(out):
         provider.sign(test, "test-webhook", NOW)
         out.challenge("test with an empty list", test, [key])
     if name == "mercadopago":
+        bad = request.copy()
+        bad.body = re.sub(rb'("data":{"id":")[^"]*', rb"\g<1>999999999", bad.body)
+        assert bad.body != request.body
+        out.rejected("a body about another resource than the signed one", bad, [key])
         for case, resource in (("lower-cased id", "abc01"), ("id as it was sent", "ABC01")):
             r = post(name, b'{"id":7,"type":"order","action":"order.updated","data":{"id":"ABC01"}}', [JSON, ("x-request-id", "r-1")], "?data.id=ABC01&type=order")
             manifest = f"id:{resource};request-id:r-1;ts:{NOW - 2};"

@@ -1,26 +1,29 @@
-//! `cerca providers check`: what is wrong with the adapters, and the usual mistakes of those who registered them.
+//! `cerca providers check`: what is wrong with the adapters, and the usual mistakes of those who registered them, as the
+//! configuration and what came already show them.
 
 use std::process::ExitCode;
 
 use comfy_table::Color;
 use serde_json::json;
 
-use super::{Context, code, find};
+use super::{
+    Context, code, find, folder,
+    received::{self, Received},
+};
 use crate::{
-    adapters::{Provider, Registry},
+    adapters::{AdapterError, Provider, Registry},
     app,
     config::{Config, ConfigError, Environment, Problem, ProviderConfig, Secrets},
-    ingest,
 };
 
-/// Every folder is read, every lint looked at, and the folder's own vectors are run.
-pub(super) fn run(context: &Context, only: Option<&str>) -> anyhow::Result<ExitCode> {
+/// Every folder is read, every lint looked at, the folder's samples are read by its rules, and its vectors are run.
+pub(super) async fn run(context: &Context, only: Option<&str>) -> anyhow::Result<ExitCode> {
     let out = context.out;
     let (registry, errors) = Registry::read_all(context.global.adapters.as_deref())?;
-    let configured = Configured::read(context, &registry, errors.is_empty());
+    let configured = Configured::read(context, &registry, errors.is_empty()).await;
     if let Some(name) = only
         .filter(|name| !configured.has(name))
-        .filter(|name| !errors.iter().any(|error| error.file.contains(name)))
+        .filter(|name| !errors.iter().any(|error| folder_of(error) == *name))
     {
         find(&registry, name)?;
     }
@@ -34,7 +37,7 @@ pub(super) fn run(context: &Context, only: Option<&str>) -> anyhow::Result<ExitC
     };
     for error in errors
         .iter()
-        .filter(|error| only.is_none_or(|only| error.file.contains(only)))
+        .filter(|error| only.is_none_or(|only| folder_of(error) == only))
     {
         wrong += 1;
         report(
@@ -46,16 +49,16 @@ pub(super) fn run(context: &Context, only: Option<&str>) -> anyhow::Result<ExitC
     }
     for adapter in registry.iter().filter(|adapter| wanted(&adapter.name)) {
         checked += 1;
-        for text in adapter.lint() {
-            notes += 1;
-            report("note", Color::Yellow, &adapter.name, &text)?;
-        }
-        for result in ingest::run_vectors(adapter.vectors().unwrap_or_default(), &registry)? {
-            if !result.ok() {
-                wrong += 1;
-                let text = format!("vector {}: {}", result.case, result.differences.join("; "));
-                report("error", Color::Red, &adapter.name, &text)?;
+        for told in folder::look(adapter, &registry) {
+            match told.is_error {
+                true => wrong += 1,
+                false => notes += 1,
             }
+            let (kind, color) = match told.is_error {
+                true => ("error", Color::Red),
+                false => ("note", Color::Yellow),
+            };
+            report(kind, color, &told.place, &told.text)?;
         }
     }
     let mut registered = 0;
@@ -80,6 +83,11 @@ pub(super) fn run(context: &Context, only: Option<&str>) -> anyhow::Result<ExitC
         ))?;
     }
     Ok(code(wrong == 0))
+}
+
+/// The name of the folder that an error is in.
+fn folder_of(error: &AdapterError) -> &str {
+    error.file.rsplit('/').nth(1).unwrap_or_default()
 }
 
 fn prefix(key: &str) -> String {
@@ -108,7 +116,7 @@ struct Configured(Vec<Looked>);
 
 impl Configured {
     /// Reads the providers of the configuration, where there is one. Nobody needs one to check adapters.
-    fn read(context: &Context, registry: &Registry, adapters_are_right: bool) -> Self {
+    async fn read(context: &Context, registry: &Registry, adapters_are_right: bool) -> Self {
         if !adapters_are_right {
             return Self(Vec::new());
         }
@@ -118,7 +126,9 @@ impl Configured {
             Ok(config) => {
                 let providers = config.providers.iter().enumerate();
                 let look = |(index, provider)| look(&config, registry, index, provider);
-                Self(providers.map(look).collect())
+                let mut looked: Vec<Looked> = providers.map(look).collect();
+                add_received(&mut looked, &config, received::look(context, &config, registry).await);
+                Self(looked)
             }
             Err(ConfigError(problems)) => {
                 // Where only secrets are missing, this is not the machine that has them: worth a note, and no more.
@@ -156,6 +166,30 @@ fn look(config: &Config, registry: &Registry, index: usize, provider: &ProviderC
         adapter: spec.adapter.clone().unwrap_or_else(|| spec.name.clone()),
         errors,
         warnings: noticed.cloned().chain(warnings).collect(),
+    }
+}
+
+/// Adds what the store shows of the providers.
+fn add_received(looked: &mut Vec<Looked>, config: &Config, received: Received) {
+    match received {
+        Received::Nothing => {}
+        Received::Forms(forms) => {
+            for (index, count) in forms {
+                let text = format!(
+                    "{count} of the newest requests came as forms, which are stored as they are: choose JSON (content type \
+                     application/json) at the sender"
+                );
+                looked[index]
+                    .warnings
+                    .push(config.problem(&format!("provider[{index}]"), text));
+            }
+        }
+        Received::Unknown(why) => looked.push(Looked {
+            name: String::new(),
+            adapter: String::new(),
+            errors: Vec::new(),
+            warnings: vec![config.problem("store.url", format!("what came already was not looked at: {why}"))],
+        }),
     }
 }
 

@@ -1,7 +1,10 @@
 //! `cerca providers`: the adapters, built in and from a folder.
 
 mod check;
+pub(in crate::cli) mod example;
+mod folder;
 mod page;
+mod received;
 mod show;
 
 use std::process::ExitCode;
@@ -51,7 +54,7 @@ impl Providers {
         match self {
             Self::List { word } => list(context, word.as_deref()),
             Self::Show { name, toml } => show::run(context, &name, toml),
-            Self::Check { name } => check::run(context, name.as_deref()),
+            Self::Check { name } => check::run(context, name.as_deref()).await,
             Self::Docs => {
                 context.out.bytes(page::page(&context.registry()?).as_bytes())?;
                 Ok(ExitCode::SUCCESS)

@@ -3,17 +3,22 @@
 use std::fmt::Write as _;
 
 use super::schemes;
-use crate::adapters::{Adapter, Registry};
+use crate::adapters::{Adapter, Gap, Registry};
 
 const HEAD: &str = "\
 # Providers
 
 Every adapter that comes with the binary. This page is made by `cerca providers docs > docs/providers.md`; a test fails
 when it is not what that prints. `cerca providers show NAME` says how to register one. The columns: how requests are
-proved, where the sender's own id of an event is (a list: the first that there is), and how the sender tries again.
+proved, what the proof does not cover, where the sender's own id of an event is (a list: the first that there is), and how the
+sender tries again.
 
-| name | sender | proof | id | retries |
-|---|---|---|---|---|
+What is not covered, whoever sees one request of the sender can change and send again: *everything* where the secret itself is sent
+along; the *body*, or most of it, where only a part is signed; the *id*, so that a repetition is a new event; the *type*; the
+*time*, so that a request stays valid for as long as the secret does. `cerca providers show NAME` says it in sentences.
+
+| name | sender | proof | not covered | id | retries |
+|---|---|---|---|---|---|
 ";
 
 /// The whole page.
@@ -43,11 +48,37 @@ fn row(page: &mut String, adapter: &Adapter) {
         .map_or_else(|| "not told".to_owned(), cell);
     let _ = writeln!(
         page,
-        "| `{}` | {title} | {} | {} | {retries} |",
+        "| `{}` | {title} | {} | {} | {} | {retries} |",
         adapter.name,
         schemes(adapter).join(", "),
+        not_covered(adapter),
         ids.join(", "),
     );
+}
+
+/// What the signatures leave open, in words; those of several rules apart.
+fn not_covered(adapter: &Adapter) -> String {
+    let mut all: Vec<(Vec<String>, String)> = Vec::new();
+    for one in adapter.uncovered() {
+        let mut words: Vec<&str> = one.gaps.iter().map(Gap::word).collect();
+        words.dedup();
+        let words = match words.is_empty() {
+            true => "nothing".to_owned(),
+            false => words.join(", "),
+        };
+        match all.iter_mut().find(|(_, known)| *known == words) {
+            Some((rules, _)) => rules.extend(one.rules),
+            None => all.push((one.rules, words)),
+        }
+    }
+    match all.as_slice() {
+        [] => "everything".to_owned(),
+        [(_, words)] => words.clone(),
+        several => {
+            let named = |(rules, words): &(Vec<String>, String)| format!("`{}`: {words}", rules.join("`, `"));
+            several.iter().map(named).collect::<Vec<_>>().join("; ")
+        }
+    }
 }
 
 /// Text that does not end its cell.

@@ -5,8 +5,11 @@ use std::{collections::BTreeSet, process::ExitCode};
 use comfy_table::Color;
 use serde_json::json;
 
-use super::{Context, find, schemes};
-use crate::{adapters::Adapter, ingest::OwnedRequest};
+use super::{Context, example, find, schemes};
+use crate::{
+    adapters::{Adapter, Gap, SecretNeed, Uncovered},
+    ingest::OwnedRequest,
+};
 
 pub(super) fn run(context: &Context, name: &str, toml: bool) -> anyhow::Result<ExitCode> {
     let out = context.out;
@@ -26,6 +29,8 @@ pub(super) fn run(context: &Context, name: &str, toml: bool) -> anyhow::Result<E
             "format": format(adapter),
             "secret": adapter.secret_hint(),
             "options": adapter.options(),
+            "needs": needs(adapter),
+            "not_covered": not_covered(adapter),
             "sender": adapter.sender(),
             "setup": adapter.setup(),
             "samples": adapter.samples().keys().collect::<Vec<_>>(),
@@ -42,16 +47,11 @@ pub(super) fn run(context: &Context, name: &str, toml: bool) -> anyhow::Result<E
     out.line("")?;
     out.line("In cerca.toml:")?;
     out.line("")?;
-    out.line("    [[provider]]")?;
-    out.line(format!("    name = \"{}\"", adapter.name))?;
-    let variable = adapter.name.to_uppercase();
-    out.line(format!("    secrets = [\"env:{variable}_SECRET\"]"))?;
-    if adapter.decrypts_first() {
-        out.line(format!("    decryption_keys = [\"file:{}-private.pem\"]", adapter.name))?;
-    }
-    let options: Vec<String> = adapter.options().iter().map(|name| format!("{name} = \"…\"")).collect();
-    if !options.is_empty() {
-        out.line(format!("    options = {{ {} }}", options.join(", ")))?;
+    let has_url = context
+        .config()
+        .is_ok_and(|config| config.server.public_url.is_some_and(|url| !is_default_url(&url)));
+    for line in example::lines(adapter, has_url) {
+        out.line(format!("    {line}").trim_end())?;
     }
     out.line("")?;
     let rules = format!("Its rules: cerca providers show {} --toml", adapter.name);
@@ -94,7 +94,76 @@ pub(super) fn registering(context: &Context, adapter: &Adapter) -> anyhow::Resul
             out.line(format!("{:<12}{value}", format!("{name}:")))?;
         }
     }
+    for line in open(adapter) {
+        out.line(line)?;
+    }
     Ok(())
+}
+
+/// What whoever sees a request could change or repeat, in sentences.
+fn open(adapter: &Adapter) -> Vec<String> {
+    let all = adapter.uncovered();
+    let several = all.len() > 1;
+    let mut lines = Vec::new();
+    for one in &all {
+        let which = match several {
+            true => format!(" by `{}`", one.rules.join("`, `")),
+            false => String::new(),
+        };
+        if one.gaps.is_empty() {
+            lines.push(format!("Proved{which}: the body, the id and a time that is judged."));
+            continue;
+        }
+        lines.push(format!("Not proved{which}:"));
+        lines.extend(one.gaps.iter().map(|gap| format!("  - {gap}")));
+        if one.names_fields() {
+            lines.push(format!("  What is signed: {}", one.message.escape_debug()));
+        }
+        if !one.bound.is_empty() {
+            lines.push(format!("  What must agree with it: {}", one.bound.join(", ")));
+        }
+    }
+    if all.is_empty() {
+        lines.push("Not proved: anything. Nothing is verified, so anyone who knows the URL can send.".to_owned());
+    }
+    lines
+}
+
+fn not_covered(adapter: &Adapter) -> serde_json::Value {
+    let all = adapter.uncovered();
+    let one = |one: &Uncovered| {
+        json!({
+            "signatures": one.rules,
+            "not_covered": one.gaps.iter().map(Gap::word).collect::<Vec<_>>(),
+            "because": one.gaps.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            "signed": one.message,
+            "bound": one.bound,
+        })
+    };
+    all.iter().map(one).collect()
+}
+
+fn needs(adapter: &Adapter) -> serde_json::Value {
+    let needs = adapter.needs();
+    json!({
+        "secret": match needs.secret {
+            SecretNeed::Shared => "shared",
+            SecretNeed::UserPassword => "user:password",
+            SecretNeed::PublicKey => "public_key",
+            SecretNeed::Fetched => "fetched",
+            SecretNeed::HandedOver => "handed_over",
+            SecretNeed::Nothing => "none",
+        },
+        "decryption_key": needs.decryption_key,
+        "public_url": needs.public_url,
+        "options": needs.options,
+        "optional": needs.optional,
+    })
+}
+
+/// Whether it is what a configuration has that names none.
+fn is_default_url(url: &str) -> bool {
+    url.is_empty() || url.starts_with("http://127.0.0.1") || url.starts_with("http://localhost")
 }
 
 /// Where the registered providers of this kind receive; without one, where the first would.
@@ -128,9 +197,10 @@ fn format(adapter: &Adapter) -> Option<String> {
         if !text.is_empty() {
             text.push_str("; ");
         }
-        text.push_str(&format!(
-            "a form whose field `{field}` holds the JSON is read too, but choose JSON where the sender lets you"
-        ));
+        text.push_str(&format!("a form whose field `{field}` holds the JSON is read too"));
+        if adapter.prefers_json() {
+            text.push_str(", but choose JSON (application/json) at the sender");
+        }
     }
     Some(text).filter(|text| !text.is_empty())
 }

@@ -1,5 +1,6 @@
 //! The HTTP surface over real sockets, with a store in memory.
 
+mod adapters;
 mod admin;
 mod limits;
 mod public;
@@ -85,8 +86,12 @@ fn serve() -> Servers {
 
 fn serve_with(settings: Settings) -> Servers {
     let store = Arc::new(MemoryStore::default());
+    serve_these(settings, store.clone(), services(store))
+}
+
+fn serve_these(settings: Settings, store: Arc<MemoryStore>, services: Services) -> Servers {
     let shutdown = CancellationToken::new();
-    let running = start(settings, services(store.clone()), shutdown.clone()).unwrap();
+    let running = start(settings, services, shutdown.clone()).unwrap();
     Servers {
         store,
         public: running.public,

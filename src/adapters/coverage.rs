@@ -1,0 +1,472 @@
+//! What a signature leaves open, as its rule says it: what whoever sees one genuine request can change, or send again.
+
+use std::{collections::BTreeSet, fmt};
+
+use super::{
+    expr::{Doc, Expr, Function},
+    rules::{Rules, Scheme, Selector, Signature},
+    template::{Condition, Operand, Template, Test},
+};
+
+/// One thing that a signature does not cover.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Gap {
+    /// Nothing is signed: the secret itself is sent along.
+    Everything,
+    /// Nothing of the body is signed.
+    Body,
+    /// Only the fields that the message names.
+    Fields,
+    /// The body counts by a checksum that is no cryptographic hash.
+    Checksum,
+    /// The event id is read from a place that is not signed.
+    Id(Place),
+    /// The event type is read from a place that is not signed.
+    Type(Place),
+    /// No time is signed.
+    NoTime,
+    /// A time is judged that is not signed.
+    FreeTime,
+    /// A time is signed, and no tolerance is set.
+    AnyTime,
+}
+
+/// A header or parameter that is read and not signed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// As in a manifest: `header:X-Name`.
+    pub expr: String,
+    /// Whether a request may list it among the headers that it signs.
+    pub listed: bool,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.listed {
+            true => write!(f, "`{}`, where a request does not list it as signed", self.expr),
+            false => write!(f, "`{}`", self.expr),
+        }
+    }
+}
+
+/// What one rule leaves open.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Uncovered {
+    /// The names of the rules of which this holds.
+    pub rules: Vec<String>,
+    /// What is signed, as the manifest writes it; empty where it is the body, or nothing.
+    pub message: String,
+    pub gaps: Vec<Gap>,
+    /// Conditions that tie what is not signed to what is.
+    pub bound: Vec<String>,
+}
+
+impl Gap {
+    /// In a word or two, for tables.
+    #[must_use]
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Everything => "everything",
+            Self::Body => "body",
+            Self::Fields => "most of the body",
+            Self::Checksum => "body (a checksum only)",
+            Self::Id(_) => "id",
+            Self::Type(_) => "type",
+            Self::NoTime | Self::FreeTime | Self::AnyTime => "time",
+        }
+    }
+}
+
+impl fmt::Display for Gap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Everything => f.write_str(
+                "nothing of a request is signed: the secret itself is sent along, so whoever sees one request can send any other",
+            ),
+            Self::Body => f.write_str(
+                "the body is not signed: whoever sees one request can send it with another body. Ask the sender's API before \
+                 you act on what it says",
+            ),
+            Self::Fields => f.write_str("of the body only the fields in what is signed are proved"),
+            Self::Checksum => f.write_str(
+                "the body counts by its CRC-32 only, which is no cryptographic hash: another body can be made to fit",
+            ),
+            Self::Id(from) => write!(
+                f,
+                "the event id ({from}) is not signed: whoever sees one request can send it again as a new event"
+            ),
+            Self::Type(from) => write!(
+                f,
+                "the event type ({from}) is not signed: whoever sees one request can send it again as another type"
+            ),
+            Self::NoTime => f.write_str(
+                "no time is signed: a request that was seen stays valid for as long as the secret does. With the same id it is \
+                 stored once",
+            ),
+            Self::FreeTime => f.write_str("the time that is judged is not signed, so a request that was seen can be given another"),
+            Self::AnyTime => f.write_str(
+                "the signed time is not judged (`tolerance = \"none\"`): a request that was seen stays valid for as long as the \
+                 secret does. With the same id it is stored once",
+            ),
+        }
+    }
+}
+
+/// How much of the body is proved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+enum Proved {
+    #[default]
+    Nothing,
+    Checksum,
+    Fields,
+    Whole,
+}
+
+/// What a rule covers.
+#[derive(Debug, Default)]
+struct Cover {
+    body: Proved,
+    /// In lower case.
+    headers: BTreeSet<String>,
+    queries: BTreeSet<String>,
+    /// The whole query with the rest of the URL.
+    url: bool,
+    time: bool,
+    /// Whether a request says itself which of its headers it signs.
+    listed: bool,
+    /// Headers and parameters that every request of the rule has, because it has no message without them.
+    certain: BTreeSet<String>,
+    /// Those that no request of the rule has, because it is not considered with them.
+    absent: BTreeSet<String>,
+}
+
+/// What the rules leave open, rules that leave open the same together. Empty where nothing is verified.
+pub(crate) fn uncovered(rules: &Rules, messages: &[Option<&str>]) -> Vec<Uncovered> {
+    let mut found: Vec<Uncovered> = Vec::new();
+    let carrier = rules.body_from.as_ref();
+    for (rule, message) in rules.signatures.iter().zip(messages) {
+        // What only asks is no event.
+        if rule.when.iter().any(|condition| condition.text == "method == GET") {
+            continue;
+        }
+        let cover = Cover::of(rule, carrier);
+        let gaps = gaps(rules, rule, &cover);
+        let one = Uncovered {
+            rules: vec![rule.name.clone()],
+            message: message.unwrap_or_default().to_owned(),
+            bound: match cover.body {
+                Proved::Whole => Vec::new(),
+                _ => bound(rules, &cover),
+            },
+            gaps,
+        };
+        let same = |known: &&mut Uncovered| {
+            known.gaps == one.gaps && known.bound == one.bound && (known.message == one.message || !one.names_fields())
+        };
+        match found.iter_mut().find(same) {
+            Some(known) if known.rules.contains(&rule.name) => {}
+            Some(known) => known.rules.push(rule.name.clone()),
+            None => found.push(one),
+        }
+    }
+    found
+}
+
+impl Uncovered {
+    /// Whether what is signed must be shown to say what is not.
+    #[must_use]
+    pub fn names_fields(&self) -> bool {
+        self.gaps
+            .iter()
+            .any(|gap| matches!(gap, Gap::Body | Gap::Fields | Gap::Checksum))
+            && !self.message.is_empty()
+    }
+}
+
+fn gaps(rules: &Rules, rule: &Signature, cover: &Cover) -> Vec<Gap> {
+    if matches!(rule.scheme, Scheme::Token | Scheme::Basic) {
+        return vec![Gap::Everything];
+    }
+    let mut gaps = Vec::new();
+    gaps.extend(match cover.body {
+        Proved::Nothing => Some(Gap::Body),
+        Proved::Checksum => Some(Gap::Checksum),
+        Proved::Fields => Some(Gap::Fields),
+        Proved::Whole => None,
+    });
+    let event = &rules.event;
+    let ids = if event.key.is_empty() { &event.id } else { &event.key };
+    let place = |expr| Place {
+        expr,
+        listed: cover.listed,
+    };
+    gaps.extend(cover.misses(ids).map(place).map(Gap::Id));
+    gaps.extend(cover.misses(&event.kind).map(place).map(Gap::Type));
+    gaps.extend(time(rule, cover));
+    gaps
+}
+
+fn time(rule: &Signature, cover: &Cover) -> Option<Gap> {
+    // A token that must say when it ends.
+    let ends = |condition: &Condition| condition.text.trim() == "claim:/exp" && condition.test == Test::Present;
+    if rule.claims.iter().any(ends) {
+        return None;
+    }
+    match (&rule.timestamp, rule.captures_time()) {
+        (None, false) => Some(Gap::NoTime),
+        _ if rule.tolerance.is_none() => Some(Gap::AnyTime),
+        (None, true) => (!cover.time).then_some(Gap::FreeTime),
+        (Some(expr), _) => (!cover.time && cover.outside(expr).is_some()).then_some(Gap::FreeTime),
+    }
+}
+
+/// The conditions that compare what is not signed with what the request says elsewhere.
+fn bound(rules: &Rules, cover: &Cover) -> Vec<String> {
+    let ties = |condition: &&Condition| match &condition.test {
+        Test::Equals(Operand::Template(text)) => {
+            !text.exprs().is_empty() && text.exprs().into_iter().all(|expr| cover.outside(expr).is_none())
+        }
+        _ => false,
+    };
+    let conditions = rules.bind.iter().map(|bind| &bind.condition);
+    conditions
+        .filter(ties)
+        .map(|condition| condition.text.clone())
+        .collect()
+}
+
+impl Cover {
+    fn of(rule: &Signature, carrier: Option<&Expr>) -> Self {
+        let mut cover = Self::default();
+        if matches!(rule.scheme, Scheme::Token | Scheme::Basic) {
+            return cover;
+        }
+        if rule.scheme != Scheme::Jwt || rule.detached {
+            cover.template(&rule.message, carrier);
+        }
+        if rule.scheme == Scheme::Jwt {
+            // A body that is a token is signed as one.
+            for source in rule.sources.iter().filter(|source| source.any(&is_body)) {
+                cover.body = match source {
+                    Expr::Body | Expr::Decrypted => Proved::Whole,
+                    _ if carrier.is_some() => Proved::Whole,
+                    _ => Proved::Fields,
+                };
+            }
+            for condition in &rule.claims {
+                if let Test::Equals(Operand::Template(text)) = &condition.test {
+                    cover.template(text, carrier);
+                }
+            }
+        }
+        cover.certain.extend(rule.message.required().filter_map(place));
+        let absent = rule.when.iter().filter(|condition| condition.test == Test::Absent);
+        cover
+            .absent
+            .extend(absent.filter_map(|condition| place(&condition.expr)));
+        for condition in &rule.when {
+            match (&condition.expr, &condition.test) {
+                // There is no body that could be another.
+                (Expr::Body, Test::Absent) => cover.body = Proved::Whole,
+                // What is signed says what the rest must be.
+                (expr, Test::Equals(Operand::Template(text)))
+                    if place(expr).is_some() && cover.outside(expr).is_none() =>
+                {
+                    cover.template(text, carrier);
+                }
+                _ => {}
+            }
+        }
+        let time = rule.timestamp.as_ref().filter(|_| cover.time);
+        if let Some(Expr::Header(name)) = time {
+            cover.headers.insert(name.to_ascii_lowercase());
+        }
+        cover
+    }
+
+    fn template(&mut self, template: &Template, carrier: Option<&Expr>) {
+        for expr in template.exprs() {
+            self.take(expr, carrier);
+        }
+    }
+
+    fn take(&mut self, expr: &Expr, carrier: Option<&Expr>) {
+        // Whatever carries the JSON, signed as it is, is all that is read.
+        if is_body(expr) && carrier.is_some_and(|carrier| carrier.any(&|part| part == expr)) {
+            self.proves(Proved::Whole);
+        }
+        match expr {
+            Expr::Body | Expr::FormSorted | Expr::FormPairs(_) | Expr::FormPhp(_) | Expr::Item | Expr::Decrypted => {
+                self.proves(Proved::Whole);
+            }
+            Expr::PlivoUrl => {
+                self.proves(Proved::Whole);
+                self.url = true;
+            }
+            Expr::Json { doc: Doc::Claims, .. } => {}
+            Expr::Json { .. } | Expr::KeyOf { .. } | Expr::Form(_) => self.proves(Proved::Fields),
+            Expr::At(_, inner) => {
+                let mut text = Self::default();
+                text.take(inner, None);
+                text.body = text.body.min(Proved::Fields);
+                self.join(text);
+            }
+            Expr::Call(Function::Crc32, inner) => {
+                let mut text = Self::default();
+                text.take(inner, carrier);
+                text.body = text.body.min(Proved::Checksum);
+                self.join(text);
+            }
+            Expr::Header(name) | Expr::Numbered(name) => {
+                self.headers.insert(name.to_ascii_lowercase());
+            }
+            Expr::Query(name) => {
+                self.queries.insert(name.clone());
+            }
+            Expr::Headers(_) | Expr::HeaderLines(_) | Expr::HeaderValues(_) => self.listed = true,
+            Expr::Url | Expr::UrlWithPort | Expr::QueryString | Expr::Qsh => self.url = true,
+            Expr::Capture(name) if name == "timestamp" => self.time = true,
+            other => other.inner().iter().for_each(|inner| self.take(inner, carrier)),
+        }
+    }
+
+    fn proves(&mut self, what: Proved) {
+        self.body = self.body.max(what);
+    }
+
+    fn join(&mut self, other: Self) {
+        self.proves(other.body);
+        self.headers.extend(other.headers);
+        self.queries.extend(other.queries);
+        self.url |= other.url;
+        self.time |= other.time;
+        self.listed |= other.listed;
+    }
+
+    /// The first place outside of what is signed that one of these reads. The body is another gap.
+    fn misses(&self, selectors: &[Selector]) -> Option<String> {
+        for selector in selectors {
+            let exprs = selector.value.exprs();
+            if let Some(place) = exprs.iter().find_map(|expr| self.outside(expr)) {
+                return Some(place);
+            }
+            // What comes after it is not asked: nobody can take away what is signed.
+            let is_certain = |expr: &&Expr| match place(expr) {
+                Some(place) => self.certain.contains(&place),
+                None => true,
+            };
+            if selector.when.is_empty() && exprs.iter().all(is_certain) {
+                return None;
+            }
+        }
+        None
+    }
+
+    /// The header or parameter that an expression reads and that is not signed.
+    fn outside(&self, expr: &Expr) -> Option<String> {
+        if place(expr).is_some_and(|place| self.absent.contains(&place)) {
+            return None;
+        }
+        match expr {
+            Expr::Header(name) => {
+                let signed = self.headers.contains(&name.to_ascii_lowercase());
+                (!signed).then(|| format!("header:{name}"))
+            }
+            Expr::Query(name) => (!self.url && !self.queries.contains(name)).then(|| format!("query:{name}")),
+            other => other.inner().iter().find_map(|inner| self.outside(inner)),
+        }
+    }
+}
+
+/// A header or parameter, by a name that is the same in any case.
+fn place(expr: &Expr) -> Option<String> {
+    match expr {
+        Expr::Header(name) => Some(format!("header:{}", name.to_ascii_lowercase())),
+        Expr::Query(name) => Some(format!("query:{name}")),
+        _ => None,
+    }
+}
+
+/// Whether an expression reads the body.
+fn is_body(expr: &Expr) -> bool {
+    matches!(
+        expr,
+        Expr::Body
+            | Expr::Json {
+                doc: Doc::Body | Doc::Form(_) | Doc::Item | Doc::Around(_),
+                ..
+            }
+            | Expr::Form(_)
+            | Expr::Item
+            | Expr::Decrypted
+            | Expr::Decrypt(_)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::adapters::{Adapter, Registry};
+
+    fn words(adapter: &Adapter) -> String {
+        let all = adapter.uncovered();
+        let one = |one: &super::Uncovered| {
+            let words: Vec<_> = one.gaps.iter().map(super::Gap::word).collect();
+            format!("{}: {}", one.rules.join(" "), words.join(", "))
+        };
+        all.iter().map(one).collect::<Vec<_>>().join("; ")
+    }
+
+    #[test]
+    fn what_is_not_signed_follows_from_the_rules() {
+        let registry = Registry::embedded();
+        for (name, expected) in [
+            ("stripe", "hmac-sha256: "),
+            ("svix", "svix standard: "),
+            ("github", "hmac-sha256: id, type, time"),
+            ("asaas", "token: everything"),
+            ("mercadopago", "v1: body, time; v1-id-as-sent: body, time"),
+            ("paypal", "rsa-sha256: body (a checksum only), time"),
+            (
+                "amazon_sns",
+                "notification-v2 notification-v1: most of the body, time; confirmation-v2 confirmation-v1: most of the body, time",
+            ),
+            ("google_pubsub", "jwt: body, id, type"),
+            ("truelayer", "jwt: time"),
+            ("stone", "pinned fetched: id, time"),
+            ("travis", "rsa-sha1: time"),
+            (
+                "twilio",
+                "form form-with-port form-requery form-requery-with-port shared-key-form shared-key-form-with-port body-hash body-hash-with-port shared-key-body-hash shared-key-body-hash-with-port: id, time",
+            ),
+            ("wecom", "message: most of the body, time"),
+            ("twitch", "hmac-sha256: "),
+            ("lemonsqueezy", "hmac-sha256: time"),
+        ] {
+            let adapter = registry.get(name).unwrap();
+            assert_eq!(words(adapter), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_body_that_is_tied_to_what_is_signed_says_so() {
+        let registry = Registry::embedded();
+        let open = registry.get("mercadopago").unwrap().uncovered();
+        assert!(open[0].bound[0].contains("data/id"), "{open:?}");
+        assert!(open[0].message.contains("query:data.id") && open[0].names_fields());
+    }
+
+    #[test]
+    fn a_time_that_is_judged_and_not_signed_is_told() {
+        let manifest = |message: &str| {
+            format!(
+                "title='t'\n[[signature]]\nscheme='hmac-sha256'\nsource='header:s'\ntimestamp='header:t'\n\
+                 message='{message}'\ntolerance='5m'\n[event]\nid='body:/id'"
+            )
+        };
+        let gaps = |message: &str| words(&Adapter::parse("mine", &manifest(message)).unwrap());
+        assert_eq!(gaps("{timestamp}.{body}"), "hmac-sha256: ");
+        assert_eq!(gaps("{body}"), "hmac-sha256: time");
+        assert_eq!(gaps("{timestamp}.{body:/id}"), "hmac-sha256: most of the body");
+        assert_eq!(gaps("{timestamp}.{crc32(body)}"), "hmac-sha256: body (a checksum only)");
+    }
+}
