@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use base64::Engine as _;
 use jiff::Timestamp;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use rand::RngExt as _;
 
 use super::OwnedRequest;
@@ -17,6 +19,10 @@ pub(crate) struct Filler<'a> {
 
 /// Filled in by signing, not before.
 pub(crate) const SIGNATURE: &str = "{{signature}}";
+
+/// What stands between these is sent in base64.
+const BASE64_BEGIN: &str = "{{base64}}";
+const BASE64_END: &str = "{{end}}";
 
 impl<'a> Filler<'a> {
     pub(crate) fn new(now: Timestamp, secret: &'a str, options: &'a BTreeMap<String, String>) -> Self {
@@ -39,8 +45,28 @@ impl<'a> Filler<'a> {
                 .iter()
                 .map(|(name, value)| (name.clone(), self.fill(value)))
                 .collect(),
-            body: self.fill(&request.body),
+            body: self.body(request),
         }
+    }
+
+    /// The body, with what is marked in base64, and percent-encoded where it is a form.
+    fn body(&mut self, request: &OwnedRequest) -> Vec<u8> {
+        let mut filled = self.fill(&request.body);
+        let is_form = request.header("content-type").is_some_and(super::form::is_form);
+        let find = |text: &[u8], mark: &str| text.windows(mark.len()).position(|part| part == mark.as_bytes());
+        let (begin, end) = (BASE64_BEGIN, BASE64_END);
+        while let Some(at) = find(&filled, begin)
+            && let Some(length) = find(&filled[at + begin.len()..], end)
+        {
+            let text = at + begin.len()..at + begin.len() + length;
+            let encoded = base64::engine::general_purpose::STANDARD.encode(&filled[text.clone()]);
+            let encoded = match is_form {
+                true => utf8_percent_encode(&encoded, NON_ALPHANUMERIC).to_string(),
+                false => encoded,
+            };
+            filled.splice(at..text.end + end.len(), encoded.into_bytes());
+        }
+        filled
     }
 
     /// Fills one text. Names that are not known stay as they are.
@@ -106,6 +132,20 @@ fn uuid() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_marked_is_sent_in_base64() {
+        let now = Timestamp::from_second(5).unwrap();
+        let options = BTreeMap::new();
+        let sent = |content_type: &str| {
+            let text =
+                format!("POST /p\nContent-Type: {content_type}\n\na={{{{base64}}}}<{{{{unix}}}}>>>{{{{end}}}}&b={{{{end}}}}\n");
+            let sample = OwnedRequest::parse_sample(text.as_bytes(), "").unwrap();
+            String::from_utf8(Filler::new(now, "s", &options).request(&sample).body).unwrap()
+        };
+        assert_eq!(sent("text/plain"), "a=PDU+Pj4=&b={{end}}");
+        assert_eq!(sent("application/x-www-form-urlencoded"), "a=PDU%2BPj4%3D&b={{end}}");
+    }
 
     #[test]
     fn a_name_has_one_value_and_the_unknown_stays() {

@@ -33,8 +33,8 @@ pub(crate) fn call<'s>(function: Function, value: Cow<'s, [u8]>, macs: Option<&[
         }
         Function::Base64 => Cow::Owned(base64::engine::general_purpose::STANDARD.encode(&value).into_bytes()),
         Function::Unbase64 => {
-            let text = value.trim_ascii();
-            Cow::Owned(BASE64.decode(text).or_else(|_| BASE64_URL.decode(text)).ok()?)
+            let text = in_one_line(value.trim_ascii());
+            Cow::Owned(BASE64.decode(&*text).or_else(|_| BASE64_URL.decode(&*text)).ok()?)
         }
         Function::Unhex => Cow::Owned(hex::decode(&value).ok()?),
         Function::UrlDecode => Cow::Owned(form::decode(&value).into_owned()),
@@ -46,6 +46,15 @@ pub(crate) fn call<'s>(function: Function, value: Cow<'s, [u8]>, macs: Option<&[
             Cow::Owned(serde_json::to_vec(text).ok()?)
         }
     })
+}
+
+/// Without the line ends that MIME puts into base64.
+fn in_one_line(text: &[u8]) -> Cow<'_, [u8]> {
+    let is_end = |byte: &u8| matches!(byte, b'\r' | b'\n');
+    match text.iter().any(is_end) {
+        true => Cow::Owned(text.iter().copied().filter(|byte| !is_end(byte)).collect()),
+        false => Cow::Borrowed(text),
+    }
 }
 
 fn hex(bytes: &[u8]) -> Cow<'static, [u8]> {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::support::{Setup, Sink, TestStore, now, on_both_stores, stripe, stripe_at, stripe_body, wait_until};
 
@@ -11,6 +12,7 @@ on_both_stores!(
     a_secret_that_was_wrong_here_is_put_right_and_the_events_come_in,
     a_flood_of_strangers_neither_fills_the_disk_nor_pushes_out_what_was_proved,
     no_credential_is_kept,
+    a_header_that_is_no_text_is_kept_as_far_as_it_is_and_named,
 );
 
 async fn kept(server: &crate::support::Server, count: usize) -> Vec<Value> {
@@ -231,4 +233,21 @@ async fn no_credential_is_kept(store: TestStore) {
     ]);
     assert!(forced.status.success(), "{forced:?}");
     assert!(!server.event("pix", "evt_1").await.is_null());
+}
+
+async fn a_header_that_is_no_text_is_kept_as_far_as_it_is_and_named(store: TestStore) {
+    let server = Setup::new(&store).start().await;
+    let mut request = b"POST /webhooks/stripe HTTP/1.1\r\nHost: h\r\nConnection: close\r\nContent-Length: 2\r\nX-Note: caf".to_vec();
+    request.extend_from_slice(b"\xe9 au lait\r\nX-Plain: gr\xc3\xbcn\r\nStripe-Signature: t=1,v1=00\r\n\r\n{}");
+    let mut stream = tokio::net::TcpStream::connect(server.public()).await.unwrap();
+    stream.write_all(&request).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 401"), "{answer}");
+    let requests = kept(&server, 1).await;
+    let headers = requests[0]["headers"].as_array().unwrap();
+    let value = |name: &str| headers.iter().find(|pair| pair[0] == name).map(|pair| pair[1].as_str().unwrap());
+    assert_eq!(value("x-note"), Some("caf\u{fffd} au lait"));
+    assert_eq!(value("x-plain"), Some("grün"));
+    assert_eq!(requests[0]["left_out"], "the exact bytes of x-note");
 }

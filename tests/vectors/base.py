@@ -108,7 +108,18 @@ def sample(name, file, secret, at, salt=""):
     lines = fill(head, seed, secret, at).split("\n")
     method, target, _ = lines[0].split(" ")
     headers = [tuple(part.strip() for part in line.split(":", 1)) for line in lines[1:]]
-    return Request(method, "https://hooks.example.com" + target, headers, fill(body, seed, secret, at).encode())
+    is_form = any(key.lower() == "content-type" and "x-www-form" in value for key, value in headers)
+    return Request(method, "https://hooks.example.com" + target, headers, encoded(fill(body, seed, secret, at), is_form).encode())
+
+
+def encoded(text, is_form):
+    """What stands between {{base64}} and {{end}}, in base64."""
+
+    def value(match):
+        plain = b64(match.group(1).encode())
+        return urllib.parse.quote(plain, safe="") if is_form else plain
+
+    return re.sub(r"\{\{base64\}\}(.*?)\{\{end\}\}", value, text, flags=re.DOTALL)
 
 
 # --- the algorithms -------------------------------------------------------------------------------------------------

@@ -1,5 +1,8 @@
 """Payments, shops and parcels."""
 
+import base64
+import re
+
 from base import *
 
 
@@ -25,8 +28,9 @@ def braintree(r, key, at):
 
 
 def braintree_events(r):
-    kind = r.query.get("kind")
-    return [(sha(dict(r.form)["bt_payload"]), "notification" + (f".{kind}" if kind else ""))]
+    payload = dict(r.form)["bt_payload"]
+    kind = re.search(rb"<kind>([a-z_]+)</kind>", base64.b64decode(payload))
+    return [(sha(payload), kind.group(1).decode() if kind else "notification")]
 
 
 def braintree_cases(c):

@@ -14,7 +14,7 @@ import https from "node:https";
 import { createRequire } from "node:module";
 import { readFileSync, writeFileSync, existsSync } from "node:fs";
 import { join } from "node:path";
-import { fileURLToPath } from "node:url";
+import { fileURLToPath, pathToFileURL } from "node:url";
 
 const [dir, ...only] = process.argv.slice(2);
 if (!dir) throw new Error("where are the libraries?");
@@ -211,6 +211,13 @@ const LIBRARIES = {
     // It judges no time.
     only: (line) => !/stale|future|no time/.test(line.case),
     verify: (Client, { request, secret, body }) => new Client({ accessToken: "not-real" }).verifySignature({ headers: request.headers, body, secret }),
+  },
+  wix: {
+    package: "@wix/sdk",
+    load: () => import(pathToFileURL(join(dir, "node_modules/@wix/sdk/build/index.js"))),
+    // It reads base64 loosely: white space in it, and spare bits at its end, are passed over.
+    only: (line) => !/whitespace|tampered AppInstalled/.test(line.case),
+    verify: async (sdk, { secret, body }) => (await sdk.AppStrategy({ appId: "not-real", publicKey: secret }).decodeJWT(body)).valid,
   },
   whop: {
     package: "@whop/sdk",

@@ -82,11 +82,11 @@ pub(super) fn registering(context: &Context, adapter: &Adapter) -> anyhow::Resul
         ("Secret", adapter.secret_hint().map(str::to_owned)),
         ("Options", options),
         ("Format", format(adapter)),
-        ("Success", sender.success.clone()),
-        ("Timeout", sender.timeout.clone()),
-        ("Retries", sender.retries.clone()),
+        ("Success", known(&sender.success)),
+        ("Timeout", known(&sender.timeout)),
+        ("Retries", known(&sender.retries)),
         ("Signing", resigns),
-        ("Disabling", sender.disables.clone()),
+        ("Disabling", known(&sender.disables)),
         ("Redelivery", sender.redelivers.clone()),
     ];
     for (name, value) in facts {
@@ -98,6 +98,11 @@ pub(super) fn registering(context: &Context, adapter: &Adapter) -> anyhow::Resul
         out.line(line)?;
     }
     Ok(())
+}
+
+/// A fact about the sender, or that nobody knows it.
+fn known(fact: &Option<String>) -> Option<String> {
+    Some(fact.clone().unwrap_or_else(|| "not told".to_owned()))
 }
 
 /// What whoever sees a request could change or repeat, in sentences.

@@ -108,6 +108,9 @@ async fn every_adapter_takes_what_is_triggered_and_refuses_what_is_bad() {
     assert!(taken > 300, "{taken}");
 }
 
+/// From the name and value of a header to the values that it has then.
+type Change<'c> = &'c dyn Fn(&str, &[u8]) -> Vec<Vec<u8>>;
+
 /// What is done to a request that its sender signed, without signing it anew; and whether it must be taken all the same.
 fn changed(request: &OwnedRequest) -> Vec<(&'static str, Vec<u8>, bool)> {
     let with = |change: &dyn Fn(&mut OwnedRequest)| {
@@ -121,7 +124,7 @@ fn changed(request: &OwnedRequest) -> Vec<(&'static str, Vec<u8>, bool)> {
             .iter()
             .any(|word| name.contains(word))
     };
-    let proofs = |change: &dyn Fn(&str, &[u8]) -> Vec<Vec<u8>>| {
+    let proofs = |change: Change<'_>| {
         with(&|request| {
             let headers = std::mem::take(&mut request.headers).into_iter();
             request.headers = headers
