@@ -430,7 +430,7 @@ mod tests {
                 "amazon_sns",
                 "notification-v2 notification-v1: most of the body, time; confirmation-v2 confirmation-v1: most of the body, time",
             ),
-            ("google_pubsub", "jwt: body, id, type"),
+            ("google_pubsub", "jwt: body"),
             ("truelayer", "jwt: time"),
             ("stone", "pinned fetched: id, time"),
             ("travis", "rsa-sha1: time"),

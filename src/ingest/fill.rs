@@ -138,8 +138,9 @@ mod tests {
         let now = Timestamp::from_second(5).unwrap();
         let options = BTreeMap::new();
         let sent = |content_type: &str| {
-            let text =
-                format!("POST /p\nContent-Type: {content_type}\n\na={{{{base64}}}}<{{{{unix}}}}>>>{{{{end}}}}&b={{{{end}}}}\n");
+            let text = format!(
+                "POST /p\nContent-Type: {content_type}\n\na={{{{base64}}}}<{{{{unix}}}}>>>{{{{end}}}}&b={{{{end}}}}\n"
+            );
             let sample = OwnedRequest::parse_sample(text.as_bytes(), "").unwrap();
             String::from_utf8(Filler::new(now, "s", &options).request(&sample).body).unwrap()
         };

@@ -237,7 +237,8 @@ async fn no_credential_is_kept(store: TestStore) {
 
 async fn a_header_that_is_no_text_is_kept_as_far_as_it_is_and_named(store: TestStore) {
     let server = Setup::new(&store).start().await;
-    let mut request = b"POST /webhooks/stripe HTTP/1.1\r\nHost: h\r\nConnection: close\r\nContent-Length: 2\r\nX-Note: caf".to_vec();
+    let mut request =
+        b"POST /webhooks/stripe HTTP/1.1\r\nHost: h\r\nConnection: close\r\nContent-Length: 2\r\nX-Note: caf".to_vec();
     request.extend_from_slice(b"\xe9 au lait\r\nX-Plain: gr\xc3\xbcn\r\nStripe-Signature: t=1,v1=00\r\n\r\n{}");
     let mut stream = tokio::net::TcpStream::connect(server.public()).await.unwrap();
     stream.write_all(&request).await.unwrap();
@@ -246,7 +247,12 @@ async fn a_header_that_is_no_text_is_kept_as_far_as_it_is_and_named(store: TestS
     assert!(answer.starts_with("HTTP/1.1 401"), "{answer}");
     let requests = kept(&server, 1).await;
     let headers = requests[0]["headers"].as_array().unwrap();
-    let value = |name: &str| headers.iter().find(|pair| pair[0] == name).map(|pair| pair[1].as_str().unwrap());
+    let value = |name: &str| {
+        headers
+            .iter()
+            .find(|pair| pair[0] == name)
+            .map(|pair| pair[1].as_str().unwrap())
+    };
     assert_eq!(value("x-note"), Some("caf\u{fffd} au lait"));
     assert_eq!(value("x-plain"), Some("grün"));
     assert_eq!(requests[0]["left_out"], "the exact bytes of x-note");
