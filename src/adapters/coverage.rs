@@ -223,9 +223,7 @@ fn time(rule: &Signature, cover: &Cover) -> Option<Gap> {
 /// The conditions that compare what is not signed with what the request says elsewhere.
 fn bound(rules: &Rules, cover: &Cover) -> Vec<String> {
     let ties = |condition: &&Condition| match &condition.test {
-        Test::Equals(Operand::Template(text)) => {
-            !text.exprs().is_empty() && text.exprs().into_iter().all(|expr| cover.outside(expr).is_none())
-        }
+        Test::Equals(Operand::Template(text)) => cover.is_signed(&text.exprs()),
         _ => false,
     };
     let conditions = rules.bind.iter().map(|bind| &bind.condition);
@@ -269,10 +267,12 @@ impl Cover {
                 // There is no body that could be another.
                 (Expr::Body, Test::Absent) => cover.body = Proved::Whole,
                 // What is signed says what the rest must be.
-                (expr, Test::Equals(Operand::Template(text)))
-                    if place(expr).is_some() && cover.outside(expr).is_none() =>
-                {
-                    cover.template(text, carrier);
+                (expr, Test::Equals(Operand::Template(text))) => {
+                    if cover.is_signed(&[expr]) {
+                        cover.template(text, carrier);
+                    } else if cover.is_signed(&text.exprs()) {
+                        cover.take(expr, carrier);
+                    }
                 }
                 _ => {}
             }
@@ -328,6 +328,12 @@ impl Cover {
             Expr::Capture(name) if name == "timestamp" => self.time = true,
             other => other.inner().iter().for_each(|inner| self.take(inner, carrier)),
         }
+    }
+
+    /// Whether these read headers and parameters, and only signed ones.
+    fn is_signed(&self, exprs: &[&Expr]) -> bool {
+        let reads = |expr: &&&Expr| expr.any(&|part| place(part).is_some());
+        exprs.iter().any(|expr| reads(&expr)) && exprs.iter().all(|expr| self.outside(expr).is_none())
     }
 
     fn proves(&mut self, what: Proved) {
@@ -436,7 +442,7 @@ mod tests {
             ("travis", "rsa-sha1: time"),
             (
                 "twilio",
-                "form form-with-port form-requery form-requery-with-port shared-key-form shared-key-form-with-port body-hash body-hash-with-port shared-key-body-hash shared-key-body-hash-with-port: id, time",
+                "form form-with-port form-requery form-requery-with-port body-hash body-hash-with-port shared-key-form shared-key-form-with-port shared-key-body-hash shared-key-body-hash-with-port: id, time",
             ),
             ("wecom", "message: most of the body, time"),
             ("twitch", "hmac-sha256: "),
