@@ -6,15 +6,14 @@ use toml::Spanned;
 
 use super::{
     check_signature::check_kinds,
-    choices::{TextOr, Ties},
     compile_keys::{hosts, key_source},
-    compile_selectors::{body_from, payload, redact, selectors},
+    compile_selectors::{bind, body_from, payload, redact, selectors},
     compile_signature::signature,
     decrypt::{Decrypt, decrypt},
     expr::{Doc, Expr},
     manifest::{BatchTable, HandshakeTable, Manifest, ResponseTable, Text, Texts},
     parser::{Allowed, Parser, is_header_name},
-    rules::{Batch, Bind, Handshake, ItemPath, Rules, Scheme},
+    rules::{Batch, Handshake, ItemPath, Rules, Scheme},
     template::{Condition, Part, Template},
 };
 use crate::domain::Answer;
@@ -75,7 +74,7 @@ pub(crate) fn compile(manifest: &Manifest) -> Compiled<Rules> {
         ..Allowed::default()
     };
     let bind = match &manifest.bind {
-        Some(ties) => ties_of(&mut parser, ties, bound)?,
+        Some(ties) => bind(&mut parser, ties, bound)?,
         None => Vec::new(),
     };
     let body_from = body_from(&mut parser, &manifest.body, bound)?;
@@ -124,23 +123,6 @@ fn verify(manifest: &Manifest) -> Compiled<bool> {
         }),
         None => Ok(true),
     }
-}
-
-/// Compiles `bind`.
-fn ties_of(parser: &mut Parser, ties: &Ties, bound: Allowed<'_>) -> Compiled<Vec<Bind>> {
-    let all = ties.get_ref().0.iter();
-    all.map(|tie| {
-        let (text, when) = match tie {
-            TextOr::Text(text) => (text, None),
-            TextOr::Table(tie) => (&tie.require, Some(Texts::new(ties.span(), tie.when.clone()))),
-        };
-        let condition = parser.condition(text, bound);
-        Ok(Bind {
-            condition: condition.or_else(|message| fail(ties, "bind", &message))?,
-            when: conditions(parser, when.as_ref(), "bind", bound)?,
-        })
-    })
-    .collect()
 }
 
 fn batch(parser: &mut Parser, table: &BatchTable) -> Compiled<Batch> {

@@ -3,12 +3,12 @@
 use jiff::tz::Offset;
 
 use super::{
-    choices::{Choice, Choices},
+    choices::{Choice, Choices, TextOr, Ties},
     compile::{Compiled, conditions, each, fail},
     expr::{Doc, Expr},
     manifest::{BodyTable, EventTable, Manifest, Texts},
     parser::{Allowed, Parser},
-    rules::{Selector, Selectors},
+    rules::{Bind, Selector, Selectors},
     template::{Part, Template},
 };
 use crate::json::parse_pointer;
@@ -78,6 +78,23 @@ fn selector(parser: &mut Parser, key: &str, at: &Choices, choice: &Choice, allow
         value,
         when: conditions(parser, Some(&when), key, allowed)?,
     })
+}
+
+/// Compiles `bind`.
+pub(crate) fn bind(parser: &mut Parser, ties: &Ties, bound: Allowed<'_>) -> Compiled<Vec<Bind>> {
+    let all = ties.get_ref().0.iter();
+    all.map(|tie| {
+        let (text, when) = match tie {
+            TextOr::Text(text) => (text, None),
+            TextOr::Table(tie) => (&tie.require, Some(Texts::new(ties.span(), tie.when.clone()))),
+        };
+        let condition = parser.condition(text, bound);
+        Ok(Bind {
+            condition: condition.or_else(|message| fail(ties, "bind", &message))?,
+            when: conditions(parser, when.as_ref(), "bind", bound)?,
+        })
+    })
+    .collect()
 }
 
 /// Compiles what carries the JSON.

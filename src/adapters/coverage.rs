@@ -1,116 +1,13 @@
 //! What a signature leaves open, as its rule says it: what whoever sees one genuine request can change, or send again.
 
-use std::{collections::BTreeSet, fmt};
+use std::collections::BTreeSet;
 
 use super::{
     expr::{Doc, Expr, Function},
+    gap::{Gap, Place, Uncovered},
     rules::{Rules, Scheme, Selector, Signature},
     template::{Condition, Operand, Template, Test},
 };
-
-/// One thing that a signature does not cover.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Gap {
-    /// Nothing is signed: the secret itself is sent along.
-    Everything,
-    /// Nothing of the body is signed.
-    Body,
-    /// Only the fields that the message names.
-    Fields,
-    /// The body counts by a checksum that is no cryptographic hash.
-    Checksum,
-    /// The event id is read from a place that is not signed.
-    Id(Place),
-    /// The event type is read from a place that is not signed.
-    Type(Place),
-    /// No time is signed.
-    NoTime,
-    /// A time is judged that is not signed.
-    FreeTime,
-    /// A time is signed, and no tolerance is set.
-    AnyTime,
-}
-
-/// A header or parameter that is read and not signed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
-    /// As in a manifest: `header:X-Name`.
-    pub expr: String,
-    /// Whether a request may list it among the headers that it signs.
-    pub listed: bool,
-}
-
-impl fmt::Display for Place {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.listed {
-            true => write!(f, "`{}`, where a request does not list it as signed", self.expr),
-            false => write!(f, "`{}`", self.expr),
-        }
-    }
-}
-
-/// What one rule leaves open.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Uncovered {
-    /// The names of the rules of which this holds.
-    pub rules: Vec<String>,
-    /// What is signed, as the manifest writes it; empty where it is the body, or nothing.
-    pub message: String,
-    pub gaps: Vec<Gap>,
-    /// Conditions that tie what is not signed to what is.
-    pub bound: Vec<String>,
-}
-
-impl Gap {
-    /// In a word or two, for tables.
-    #[must_use]
-    pub fn word(&self) -> &'static str {
-        match self {
-            Self::Everything => "everything",
-            Self::Body => "body",
-            Self::Fields => "most of the body",
-            Self::Checksum => "body (a checksum only)",
-            Self::Id(_) => "id",
-            Self::Type(_) => "type",
-            Self::NoTime | Self::FreeTime | Self::AnyTime => "time",
-        }
-    }
-}
-
-impl fmt::Display for Gap {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Everything => f.write_str(
-                "nothing of a request is signed: the secret itself is sent along, so whoever sees one request can send any other",
-            ),
-            Self::Body => f.write_str(
-                "the body is not signed: whoever sees one request can send it with another body. Ask the sender's API before \
-                 you act on what it says",
-            ),
-            Self::Fields => f.write_str("of the body only the fields in what is signed are proved"),
-            Self::Checksum => f.write_str(
-                "the body counts by its CRC-32 only, which is no cryptographic hash: another body can be made to fit",
-            ),
-            Self::Id(from) => write!(
-                f,
-                "the event id ({from}) is not signed: whoever sees one request can send it again as a new event"
-            ),
-            Self::Type(from) => write!(
-                f,
-                "the event type ({from}) is not signed: whoever sees one request can send it again as another type"
-            ),
-            Self::NoTime => f.write_str(
-                "no time is signed: a request that was seen stays valid for as long as the secret does. With the same id it is \
-                 stored once",
-            ),
-            Self::FreeTime => f.write_str("the time that is judged is not signed, so a request that was seen can be given another"),
-            Self::AnyTime => f.write_str(
-                "the signed time is not judged (`tolerance = \"none\"`): a request that was seen stays valid for as long as the \
-                 secret does. With the same id it is stored once",
-            ),
-        }
-    }
-}
 
 /// How much of the body is proved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
@@ -170,17 +67,6 @@ pub(crate) fn uncovered(rules: &Rules, messages: &[Option<&str>]) -> Vec<Uncover
         }
     }
     found
-}
-
-impl Uncovered {
-    /// Whether what is signed must be shown to say what is not.
-    #[must_use]
-    pub fn names_fields(&self) -> bool {
-        self.gaps
-            .iter()
-            .any(|gap| matches!(gap, Gap::Body | Gap::Fields | Gap::Checksum))
-            && !self.message.is_empty()
-    }
 }
 
 fn gaps(rules: &Rules, rule: &Signature, cover: &Cover) -> Vec<Gap> {
@@ -407,72 +293,4 @@ fn is_body(expr: &Expr) -> bool {
             | Expr::Decrypted
             | Expr::Decrypt(_)
     )
-}
-
-#[cfg(test)]
-mod tests {
-    use crate::adapters::{Adapter, Registry};
-
-    fn words(adapter: &Adapter) -> String {
-        let all = adapter.uncovered();
-        let one = |one: &super::Uncovered| {
-            let words: Vec<_> = one.gaps.iter().map(super::Gap::word).collect();
-            format!("{}: {}", one.rules.join(" "), words.join(", "))
-        };
-        all.iter().map(one).collect::<Vec<_>>().join("; ")
-    }
-
-    #[test]
-    fn what_is_not_signed_follows_from_the_rules() {
-        let registry = Registry::embedded();
-        for (name, expected) in [
-            ("stripe", "hmac-sha256: "),
-            ("svix", "svix standard: "),
-            ("github", "hmac-sha256: id, type, time"),
-            ("asaas", "token: everything"),
-            ("mercadopago", "v1: body, time; v1-id-as-sent: body, time"),
-            ("paypal", "rsa-sha256: body (a checksum only), time"),
-            (
-                "amazon_sns",
-                "notification-v2 notification-v1: most of the body, time; confirmation-v2 confirmation-v1: most of the body, time",
-            ),
-            ("google_pubsub", "jwt: body"),
-            ("truelayer", "jwt: time"),
-            ("stone", "pinned fetched: id, time"),
-            ("travis", "rsa-sha1: time"),
-            (
-                "twilio",
-                "form form-with-port form-requery form-requery-with-port body-hash body-hash-with-port shared-key-form shared-key-form-with-port shared-key-body-hash shared-key-body-hash-with-port: id, time",
-            ),
-            ("wecom", "message: most of the body, time"),
-            ("twitch", "hmac-sha256: "),
-            ("lemonsqueezy", "hmac-sha256: time"),
-        ] {
-            let adapter = registry.get(name).unwrap();
-            assert_eq!(words(adapter), expected, "{name}");
-        }
-    }
-
-    #[test]
-    fn a_body_that_is_tied_to_what_is_signed_says_so() {
-        let registry = Registry::embedded();
-        let open = registry.get("mercadopago").unwrap().uncovered();
-        assert!(open[0].bound[0].contains("data/id"), "{open:?}");
-        assert!(open[0].message.contains("query:data.id") && open[0].names_fields());
-    }
-
-    #[test]
-    fn a_time_that_is_judged_and_not_signed_is_told() {
-        let manifest = |message: &str| {
-            format!(
-                "title='t'\n[[signature]]\nscheme='hmac-sha256'\nsource='header:s'\ntimestamp='header:t'\n\
-                 message='{message}'\ntolerance='5m'\n[event]\nid='body:/id'"
-            )
-        };
-        let gaps = |message: &str| words(&Adapter::parse("mine", &manifest(message)).unwrap());
-        assert_eq!(gaps("{timestamp}.{body}"), "hmac-sha256: ");
-        assert_eq!(gaps("{body}"), "hmac-sha256: time");
-        assert_eq!(gaps("{timestamp}.{body:/id}"), "hmac-sha256: most of the body");
-        assert_eq!(gaps("{timestamp}.{crc32(body)}"), "hmac-sha256: body (a checksum only)");
-    }
 }

@@ -18,7 +18,9 @@ mod decrypt;
 mod der;
 mod digest;
 mod expr;
+mod facts;
 mod fetched;
+mod gap;
 mod jwe;
 mod jwk;
 mod jwt;
@@ -39,13 +41,14 @@ mod public_key;
 mod refresh;
 mod registry;
 mod rules;
+mod sample_provider;
 mod secrets;
 mod template;
 
 pub use adapter::{Adapter, AdapterError};
 pub use backfill::Backfill;
 pub use confirm::Called;
-pub use coverage::{Gap, Place, Uncovered};
+pub use gap::{Gap, Place, Uncovered};
 pub use manifest::Sender;
 pub use needs::{Needs, SecretNeed};
 pub use normalize::Normalize;
@@ -68,3 +71,6 @@ pub(crate) use pins::is_pinned;
 pub(crate) use public_key::KeySet;
 pub(crate) use rules::{Bind, Encoding, Handshake, Hash, ItemPath, KeyStep, Scheme, Selector, Signature, TimeFormat};
 pub(crate) use template::{Condition, Operand, Part, Template, Test};
+
+#[cfg(test)]
+mod coverage_tests;

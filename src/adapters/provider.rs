@@ -80,8 +80,8 @@ pub struct Provider {
     pub(crate) ciphers: Vec<CipherKey>,
     /// That senders encrypt to.
     pub(crate) decryption_keys: Vec<DecryptionKey>,
-    normalize: Option<Arc<Normalize>>,
-    backfills: Arc<[Backfill]>,
+    pub(super) normalize: Option<Arc<Normalize>>,
+    pub(super) backfills: Arc<[Backfill]>,
     /// The keys of `[keys]` that are at hand.
     pub(crate) fetched: Arc<KeyCache>,
     pub(super) calls: Arc<Calls>,
@@ -89,7 +89,7 @@ pub struct Provider {
     pub(crate) roots: Vec<Vec<u8>>,
     /// For `hmac_sha1(…)` and `hmac_sha256(…)` in answers of handshakes: keyed with the newest secret.
     pub(crate) answer_macs: Option<[Digester; 2]>,
-    warnings: Vec<String>,
+    pub(super) warnings: Vec<String>,
 }
 
 /// Why a provider cannot be registered. No variant shows a secret.
@@ -181,37 +181,6 @@ impl Provider {
             backfills: Arc::clone(adapter.backfills()),
             warnings,
         })
-    }
-
-    /// Reads samples of an adapter and verifies nothing: no key is made.
-    pub(crate) fn for_samples(adapter: &Adapter) -> Self {
-        let mut rules = adapter.rules.clone();
-        rules.verify = false;
-        let options = adapter.options().into_iter();
-        Self {
-            name: Arc::from(&*adapter.name),
-            adapter: adapter.name.clone(),
-            public_url: "https://hooks.example.com".to_owned(),
-            max_body: 0,
-            on_conflict: 200,
-            rate_limit: None,
-            revive: false,
-            answer_macs: None,
-            keys: vec![Vec::new(); rules.signatures.len()],
-            rules,
-            ciphers: Vec::new(),
-            decryption_keys: Vec::new(),
-            fetched: Arc::default(),
-            calls: Arc::default(),
-            roots: Vec::new(),
-            secrets: Vec::new(),
-            options: options
-                .map(|name| (name.to_owned(), format!("sample-{name}")))
-                .collect(),
-            normalize: adapter.normalize().cloned(),
-            backfills: Arc::clone(adapter.backfills()),
-            warnings: Vec::new(),
-        }
     }
 
     /// What is allowed but deserves a look, for people.

@@ -246,6 +246,8 @@ mod envelope_tests;
 #[cfg(test)]
 mod event_tests;
 #[cfg(test)]
+mod examine_tests;
+#[cfg(test)]
 mod explain_tests;
 #[cfg(test)]
 mod identity_tests;
