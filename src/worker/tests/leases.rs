@@ -55,8 +55,15 @@ async fn a_lease_that_ran_out_unseen_is_not_begun() {
     running.store.away.store(false, SeqCst);
     gate.open.add_permits(1);
     until("it is claimed again and done", || running.store.left().is_empty()).await;
-    assert_eq!(running.store.outcomes(), [Outcome::Done, Outcome::Released, Outcome::Done]);
-    assert_eq!(running.store.settled()[2].attempt, 1, "what was not begun is no attempt");
+    assert_eq!(
+        running.store.outcomes(),
+        [Outcome::Done, Outcome::Released, Outcome::Done]
+    );
+    assert_eq!(
+        running.store.settled()[2].attempt,
+        1,
+        "what was not begun is no attempt"
+    );
     running.stop().await;
 }
 
