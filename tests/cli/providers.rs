@@ -154,7 +154,12 @@ fn show_prints_what_is_needed_and_what_is_not_proved() {
         .objects();
     assert_eq!(json[0]["not_covered"][1]["not_covered"][0], "everything");
     assert_eq!(json[0]["needs"]["secret"], "shared");
-    assert!(show("flutterwave").contains("Not proved by `v3`:"));
+    let flutterwave = show("flutterwave");
+    assert!(
+        flutterwave.contains("Not proved by `v3`:") && flutterwave.contains("# accept = [\"v4\"]"),
+        "{flutterwave}"
+    );
+    assert!(!show("mercadopago").contains("accept = "));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! What to write into the configuration for one kind of sender.
 
-use crate::adapters::{Adapter, SecretNeed};
+use crate::adapters::{Adapter, Gap, SecretNeed, Uncovered};
 
 /// The lines, without indentation. `public_url` is whether the configuration has one already.
 pub(super) fn lines(adapter: &Adapter, public_url: bool) -> Vec<String> {
@@ -39,12 +39,28 @@ pub(super) fn lines(adapter: &Adapter, public_url: bool) -> Vec<String> {
     if !needs.optional.is_empty() {
         lines.push(format!("# options that may be set: {}", needs.optional.join(", ")));
     }
+    lines.extend(accept(adapter));
     if needs.secret == SecretNeed::HandedOver {
         lines.push(String::new());
         lines.push("[store]".to_owned());
         lines.push("seal_key = \"env:CERCA_SEAL_KEY\"   # `openssl rand -hex 32` makes one".to_owned());
     }
     lines
+}
+
+/// How to take signatures only, where the secret itself would be taken too.
+fn accept(adapter: &Adapter) -> Option<String> {
+    let all = adapter.uncovered();
+    let is_token = |one: &&Uncovered| one.gaps.contains(&Gap::Everything);
+    let signed = all.iter().filter(|one| !is_token(one)).flat_map(|one| &one.rules);
+    let signed: Vec<&str> = signed.map(String::as_str).collect();
+    if signed.is_empty() || !all.iter().any(|one| is_token(&one)) {
+        return None;
+    }
+    Some(format!(
+        "# accept = [\"{}\"]   # without it, the secret itself is taken for a proof too",
+        signed.join("\", \"")
+    ))
 }
 
 /// The environment variable for the secret of a provider.
