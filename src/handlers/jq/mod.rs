@@ -27,7 +27,7 @@ use tokio::time::Instant;
 use self::guard::{Kind, Run, Stop};
 use crate::json::{self, MAX_DEPTH, Wanted};
 
-pub(super) use pool::run_apart;
+pub(super) use pool::{Pace, run_apart};
 
 /// How long one run of a filter may take.
 const TIME: Duration = Duration::from_secs(2);

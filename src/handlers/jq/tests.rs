@@ -1,9 +1,11 @@
+use std::sync::Arc;
+
 use super::*;
 
 async fn run(code: &str, input: &str) -> Result<String, String> {
     let jq = Jq::compile("transform", code, &["$event"]).unwrap_or_else(|error| panic!("{code}: {error}"));
     let input = input.to_owned();
-    run_apart(move || {
+    run_apart(&Arc::default(), move || {
         let event = read(br#"{"provider":"stripe"}"#)?;
         let value = jq.run(read(input.as_bytes())?, vec![event])?;
         write(&value).map(|text| String::from_utf8(text).unwrap())

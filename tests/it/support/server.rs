@@ -322,6 +322,19 @@ impl Server {
             .unwrap()
     }
 
+    /// The same, of a machine that finds the server at the address of its configuration.
+    pub fn cli_at_server(&self, arguments: &[&str]) -> Output {
+        cerca()
+            .args(arguments)
+            .arg("--config")
+            .arg(&self.config)
+            .env("CERCA_ADMIN__LISTEN", self.admin().to_string())
+            .current_dir(self.store.folder())
+            .stdin(Stdio::null())
+            .output()
+            .unwrap()
+    }
+
     /// Waits for readiness; `false` when the process ends first.
     pub async fn becomes_ready(&mut self) -> bool {
         let mut alive = true;
