@@ -34,8 +34,6 @@ pub(super) enum Verdict {
     Applied,
     /// The claim had ended.
     Stale,
-    /// The store did not say what became of an effect of its own; the claim is left to its lease.
-    Unsaid,
 }
 
 pub(super) async fn attempt(
@@ -61,7 +59,7 @@ pub(super) async fn attempt(
                 Action::InStore(action) => in_store(&shared, action, &outgoing, started_at, limit).await,
                 Action::Native(action) => native::run(&shared.store, action, &outgoing, (started_at, limit)).await,
                 // Never in a lane.
-                Action::Pull => Verdict::Unsaid,
+                Action::Pull => Verdict::Failed(Failure::Retry("it is to be pulled".to_owned())),
             },
             Ok(Shaped::Filtered(detail)) => Verdict::Filtered(detail),
             Err(failure) => Verdict::Failed(failure),
@@ -76,7 +74,6 @@ pub(super) async fn attempt(
         Verdict::Failed(failure) => judge(&lane.route, claim.attempt, failure, rand::random()),
         Verdict::Applied => return lane.metrics.done.increment(1),
         Verdict::Stale => return lane.metrics.stale.increment(1),
-        Verdict::Unsaid => return lane.metrics.unsaid.increment(1),
     };
     report(&lane, claim, &outcome);
     let settle = Settle {
@@ -150,9 +147,13 @@ async fn in_store(
         Ok(Applied::Done) => Verdict::Applied,
         Ok(Applied::Stale) => Verdict::Stale,
         Ok(Applied::Failed(error)) | Err(StoreError::Refused(error)) => Verdict::Failed(Failure::Retry(error)),
-        Err(error @ StoreError::Full) => Verdict::Failed(Failure::Retry(error.to_string())),
-        Err(StoreError::Unavailable(_) | StoreError::Closed) => Verdict::Unsaid,
+        Err(error) => unsaid(&error),
     }
+}
+
+/// The store did not say what became of an effect. If it was committed, its delivery is gone, and this settle with it.
+pub(super) fn unsaid(error: &StoreError) -> Verdict {
+    Verdict::Failed(Failure::Retry(error.to_string()))
 }
 
 pub(super) fn timed_out(limit: Duration) -> Failure {

@@ -17,6 +17,7 @@ use super::{Shared, lane::Lane};
 use crate::{
     domain::{Claim, Outcome, Settle},
     handlers::Action,
+    store::StoreError,
 };
 
 /// How long a store may take for the last settles, beyond the deadline.
@@ -50,10 +51,17 @@ pub(super) async fn drain(shared: &Arc<Shared>, mut runners: JoinSet<JoinSet<()>
     let in_time = timeout_at(deadline, finish).await.is_ok();
     let last = async {
         if !in_time {
-            release_queued(shared).await;
             cut_off(shared).await;
         }
-        shared.store.flush().await
+        // What was cut off may have held up commits, whose deliveries are handed over only now.
+        loop {
+            release_queued(shared).await;
+            shared.store.flush().await?;
+            if shared.lanes.iter().all(|lane| lane.waiting() == 0) {
+                return Ok::<(), StoreError>(());
+            }
+            sleep(LOOK).await;
+        }
     };
     match timeout_at(deadline + FLUSH, last).await {
         Ok(Ok(())) => {}
