@@ -71,6 +71,7 @@ impl Exec {
     async fn run(&self, outgoing: &Outgoing<'_>) -> Result<(), Failure> {
         let claim = outgoing.claim;
         let event = &claim.event;
+        let input = input(outgoing, &self.normalizers)?;
         // As in HTTP headers, and for the same reason: a variable cannot hold every id.
         let mut child = Command::new(&self.program)
             .args(&self.arguments)
@@ -98,10 +99,7 @@ impl Exec {
         let mut group = Group(child.id());
         let (stdin, stderr) = (child.stdin.take(), child.stderr.take());
         let tail = Mutex::default();
-        let mut talk = Box::pin(join(
-            feed(stdin, input(outgoing, &self.normalizers)?),
-            listen(stderr, &tail),
-        ));
+        let mut talk = Box::pin(join(feed(stdin, input), listen(stderr, &tail)));
         let status = tokio::select! {
             biased;
             _ = &mut talk => child.wait().await,
@@ -111,7 +109,10 @@ impl Exec {
             }
         };
         drop(talk);
-        let status = status.map_err(|e| Failure::Retry(format!("cannot wait for the program: {e}")))?;
+        let status = status.map_err(|e| {
+            let error = format!("cannot wait for the program: {e}; whether it had its effect is unknown");
+            Failure::Unknown(error)
+        })?;
         // It has ended, and its number may be given to another; what it left behind on purpose may stay.
         group.0 = None;
         judge(status, &tail.into_inner().unwrap_or_else(PoisonError::into_inner))
