@@ -44,12 +44,13 @@ pub(super) async fn attempt(
     begun: Instant,
     _until_the_end: impl Send,
 ) {
-    // It waited here for so long that another worker may have it; the renewals said nothing, so the store is away.
+    let claim = &held.claim;
+    // It waited for so long that another worker may have it: the store is away, or was busy with slow statements. If
+    // nobody has, it is due again at once.
     if begun.saturating_duration_since(held.since) >= shared.settings.lease.mul_f64(0.9) {
         lane.metrics.stale.increment(1);
-        return;
+        return release(&shared, claim, started_at).await;
     }
-    let claim = &held.claim;
     let limit = lane.route.timeout;
     let verdict = match doubt::of_earlier(&shared, &lane, claim).await {
         Some(verdict) => verdict,
@@ -84,6 +85,20 @@ pub(super) async fn attempt(
         started_at,
         duration,
         outcome,
+    };
+    shared.store.settle(settle).await;
+}
+
+/// Gives back what has not begun. A claim that has ended is left as it is.
+pub(super) async fn release(shared: &Shared, claim: &Claim, now: Timestamp) {
+    let settle = Settle {
+        event_id: claim.event.id,
+        handler: claim.handler.clone(),
+        token: claim.token,
+        attempt: claim.attempt,
+        started_at: now,
+        duration: Duration::ZERO,
+        outcome: Outcome::Released,
     };
     shared.store.settle(settle).await;
 }

@@ -13,9 +13,9 @@ use tokio::{
     time::{Instant, sleep, timeout_at},
 };
 
-use super::{Shared, lane::Lane};
+use super::{Shared, attempt::release, lane::Lane};
 use crate::{
-    domain::{Claim, Outcome, Settle},
+    domain::{Outcome, Settle},
     handlers::Action,
     store::StoreError,
 };
@@ -74,7 +74,7 @@ async fn release_queued(shared: &Shared) {
     for lane in &shared.lanes {
         for claim in lane.take_queued() {
             lane.metrics.released.increment(1);
-            settle(shared, &claim, Timestamp::now(), Duration::ZERO, Outcome::Released).await;
+            release(shared, &claim, Timestamp::now()).await;
         }
     }
 }
@@ -102,26 +102,16 @@ async fn cut_off(shared: &Shared) {
                 }
             }
         };
-        settle(
-            shared,
-            &running.claim,
-            running.started_at,
-            running.begun.elapsed(),
+        let claim = running.claim;
+        let settle = Settle {
+            event_id: claim.event.id,
+            handler: claim.handler,
+            token: claim.token,
+            attempt: claim.attempt,
+            started_at: running.started_at,
+            duration: running.begun.elapsed(),
             outcome,
-        )
-        .await;
+        };
+        shared.store.settle(settle).await;
     }
-}
-
-async fn settle(shared: &Shared, claim: &Claim, started_at: Timestamp, duration: Duration, outcome: Outcome) {
-    let settle = Settle {
-        event_id: claim.event.id,
-        handler: claim.handler.clone(),
-        token: claim.token,
-        attempt: claim.attempt,
-        started_at,
-        duration,
-        outcome,
-    };
-    shared.store.settle(settle).await;
 }

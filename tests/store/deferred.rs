@@ -90,10 +90,8 @@ async fn code_that_makes_such_a_table_harms_others_once_at_most(db: Db) {
     assert!(db.store.transact(Arc::clone(&work), limit).await.is_err());
     for n in 0..5 {
         let beside = vec![event(&format!("e{n}"), "")];
-        let (again, accepted) = futures_util::join!(
-            db.store.transact(Arc::clone(&work), limit),
-            db.store.accept(beside)
-        );
+        let (again, accepted) =
+            futures_util::join!(db.store.transact(Arc::clone(&work), limit), db.store.accept(beside));
         assert!(matches!(again, Err(StoreError::Refused(_))), "{again:?}");
         accepted.unwrap();
     }

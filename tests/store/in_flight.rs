@@ -86,7 +86,10 @@ async fn what_was_discarded_in_flight_is_kept_when_it_is_reprocessed(db: Db) {
         for what in [dry_run, one(id, handlers)] {
             assert_eq!(db.store.reprocess(what, who()).await.unwrap().deliveries, 1, "{id}");
         }
-        assert!(db.claim("a", 1).await.is_empty(), "{id}: its attempt is still in flight");
+        assert!(
+            db.claim("a", 1).await.is_empty(),
+            "{id}: its attempt is still in flight"
+        );
         db.settle(&claim, retry()).await;
         let again = db.claim("a", 1).await;
         assert_eq!((again.len(), again[0].attempt), (1, 2), "{id}");
@@ -101,7 +104,10 @@ async fn an_effect_in_flight_is_not_made_to_happen_again(db: Db) {
     let (statement, gate) = match &db.raw {
         crate::support::Raw::Postgres(pool) => {
             let mut gate = pool.begin().await.unwrap();
-            sqlx::query("SELECT pg_advisory_xact_lock(1)").execute(&mut *gate).await.unwrap();
+            sqlx::query("SELECT pg_advisory_xact_lock(1)")
+                .execute(&mut *gate)
+                .await
+                .unwrap();
             let slow = "WITH gate AS MATERIALIZED (SELECT pg_advisory_xact_lock(1))
                         INSERT INTO payments (id) SELECT $1 FROM gate";
             (slow, Some(gate))
@@ -121,7 +127,11 @@ async fn an_effect_in_flight_is_not_made_to_happen_again(db: Db) {
         for what in [one("e1", None), one("e1", Some(&["sql"]))] {
             let asked = timeout(Duration::from_secs(30), db.store.reprocess(what, who()));
             let done = asked.await.expect("it waits for nobody").unwrap();
-            assert_eq!((done.events, done.deliveries), (1, 0), "what is in flight is left alone");
+            assert_eq!(
+                (done.events, done.deliveries),
+                (1, 0),
+                "what is in flight is left alone"
+            );
         }
     }
     if let Some(gate) = gate {

@@ -186,7 +186,12 @@ pub(super) async fn sweep(
     .bind(limits.iter().filter(|l| l.isolate).map(|l| &*l.handler).bind_iter())
     .fetch_all(db)
     .await?;
-    let count = |states: &[&str]| ended.iter().filter(|(state, ..)| states.contains(&state.as_str())).count() as u64;
+    let count = |states: &[&str]| {
+        ended
+            .iter()
+            .filter(|(state, ..)| states.contains(&state.as_str()))
+            .count() as u64
+    };
     let swept = Swept {
         ready: count(&["ready", "blocked"]),
         dead: count(&["dead"]),

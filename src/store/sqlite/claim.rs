@@ -168,17 +168,33 @@ pub(super) fn renew(db: &Connection, leases: &[Lease], lease: Duration) -> rusql
         .collect()
 }
 
+/// A claim whose lease has run out.
+struct Expired {
+    id: i64,
+    handler: String,
+    attempts: u32,
+    until: i64,
+    lane: Option<i64>,
+    discard: bool,
+}
+
 /// Ends at most `limit` leases.
 pub(super) fn sweep(db: &Connection, limits: &[AttemptLimit], limit: u32) -> rusqlite::Result<Swept> {
     let now = now();
-    let expired: Vec<(i64, String, (u32, i64), Option<i64>, bool)> = db
+    let expired: Vec<Expired> = db
         .prepare_cached(
             "SELECT event_id, handler, attempts, lease_until, lane, discard FROM deliveries
              WHERE state = 'claimed' AND lease_until < ?1 ORDER BY lease_until LIMIT ?2",
         )?
         .query_map(params![now, limit], |row| {
-            let lease = (row.get(2)?, row.get(3)?);
-            Ok((row.get(0)?, row.get(1)?, lease, row.get(4)?, row.get(5)?))
+            Ok(Expired {
+                id: row.get(0)?,
+                handler: row.get(1)?,
+                attempts: row.get(2)?,
+                until: row.get(3)?,
+                lane: row.get(4)?,
+                discard: row.get(5)?,
+            })
         })?
         .collect::<rusqlite::Result<_>>()?;
     let mut end = db.prepare_cached(
@@ -187,7 +203,15 @@ pub(super) fn sweep(db: &Connection, limits: &[AttemptLimit], limit: u32) -> rus
          WHERE event_id = ?1 AND handler = ?2",
     )?;
     let mut swept = Swept::default();
-    for (id, handler, (attempts, until), lane, discard) in expired {
+    for Expired {
+        id,
+        handler,
+        attempts,
+        until,
+        lane,
+        discard,
+    } in expired
+    {
         let known = limits.iter().find(|l| *l.handler == *handler);
         let is_last = known.is_some_and(|l| attempts >= l.attempts);
         let lost = u32::from(known.is_some_and(|l| l.isolate));

@@ -138,7 +138,9 @@ pub(super) fn discard(db: &Connection, id: i64, target: &str, who: &Who) -> rusq
 /// The dead and discarded deliveries of an event, or its routes where it has none.
 fn given_up(db: &Connection, id: i64, routes: &str) -> rusqlite::Result<Vec<String>> {
     let handlers: Vec<String> = db
-        .prepare_cached("SELECT handler FROM deliveries WHERE event_id = ?1 AND (state IN ('dead', 'discarded') OR discard)")?
+        .prepare_cached(
+            "SELECT handler FROM deliveries WHERE event_id = ?1 AND (state IN ('dead', 'discarded') OR discard)",
+        )?
         .query_map(params![id], |row| row.get(0))?
         .collect::<rusqlite::Result<_>>()?;
     if handlers.is_empty() {

@@ -118,11 +118,7 @@ async fn an_effect_in_the_store_settles_itself() {
     };
     let nothing = Vec::<Outcome>::new();
     assert_eq!(outcome(None, 1).await, (nothing.clone(), 0, 0), "done");
-    assert_eq!(
-        outcome(Some(Ok(Applied::Stale)), 1).await,
-        (nothing, 1, 1),
-        "stale"
-    );
+    assert_eq!(outcome(Some(Ok(Applied::Stale)), 1).await, (nothing, 1, 1), "stale");
     let away = Some(Err(StoreError::Unavailable("commit lost".into())));
     let (outcomes, left, claimed) = outcome(away, 1).await;
     assert!(retry_error(&outcomes[0]).contains("commit lost"), "{outcomes:?}");
