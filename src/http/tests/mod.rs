@@ -94,7 +94,7 @@ fn serve_these(settings: Settings, store: Arc<MemoryStore>, services: Services) 
     let running = start(settings, services, shutdown.clone()).unwrap();
     Servers {
         store,
-        public: running.public,
+        public: running.public.unwrap(),
         admin: running.admin,
         running: Some(running),
         shutdown,
@@ -139,6 +139,7 @@ fn services(store: Arc<dyn Store>) -> Services {
         gateways: Arc::default(),
         engine: Arc::new(Engine::new(Layer::new(engine_store))),
         handlers: vec!["ledger".into(), "mail".into()],
+        running: Vec::new(),
         adapters: Arc::new(registry),
         prometheus: Some(prometheus),
     }
