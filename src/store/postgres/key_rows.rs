@@ -105,17 +105,14 @@ pub(super) async fn reap(db: &mut PgConnection, age: Duration, limit: u32) -> sq
 const COLUMNS: &str = "id, scope, method, route, key, status, recovery_point, locked_until, response_status::bigint,
     length(response_body)::bigint, resource_id, created_at, completed_at, expires_at";
 
-pub(super) async fn abandoned(db: &PgPool, limit: u32) -> Result<Vec<KeyRow>, StoreError> {
+/// Those of these keys that are still sent and without a holder.
+pub(super) async fn abandoned(db: &PgPool, ids: &[i64]) -> Result<Vec<KeyRow>, StoreError> {
     let sql = format!(
-        "SELECT {COLUMNS} FROM api_idempotency_keys WHERE status = 'processing' AND locked_until <= now() AND recovery_point = 'sent'
-         ORDER BY locked_until LIMIT $1"
+        "SELECT {COLUMNS} FROM api_idempotency_keys
+         WHERE id = ANY ($1) AND status = 'processing' AND locked_until <= now() AND recovery_point = 'sent'
+         ORDER BY locked_until"
     );
-    read(
-        sqlx::query(AssertSqlSafe(sql))
-            .bind(i64::from(limit))
-            .fetch_all(db)
-            .await,
-    )
+    read(sqlx::query(AssertSqlSafe(sql)).bind(ids).fetch_all(db).await)
 }
 
 pub(super) async fn list(db: &PgPool, filter: &KeyFilter) -> Result<Vec<KeyRow>, StoreError> {
