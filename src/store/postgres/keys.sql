@@ -7,7 +7,7 @@ WITH added AS (
            now() + lease * interval '1 microsecond', now() + expiry * interval '1 microsecond'
     FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::bytea[], $6::bigint[], $7::bigint[], $8::bigint[])
          AS n (scope, method, route, key, request_hash, token, lease, expiry)
-    ON CONFLICT DO NOTHING
+    ON CONFLICT (key, scope, method, route) DO NOTHING
     RETURNING id, lease_token
 ),
 held AS MATERIALIZED (
