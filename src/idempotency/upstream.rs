@@ -15,6 +15,8 @@ use crate::store::KeptAnswer;
 const CONNECT: Duration = Duration::from_secs(5);
 /// Shorter than the keep-alive of any usual server: a request on a connection that is being closed might have been read.
 const IDLE: Duration = Duration::from_secs(1);
+/// Headers of an answer: where the client stops reading, what was done is not known. Twice what most servers can send.
+const MAX_HEADERS: usize = 512;
 const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Headers that belong to one hop, beside those that `Connection` names.
@@ -66,6 +68,7 @@ pub(super) fn client(timeout: Duration) -> Result<Client, reqwest::Error> {
             .connect_timeout(CONNECT.min(timeout / 2))
             .timeout(timeout)
             .pool_idle_timeout(IDLE)
+            .http1_max_headers(MAX_HEADERS)
             .tcp_nodelay(true)
     };
     // Without roots of the system, those of Mozilla.

@@ -274,6 +274,8 @@ async fn an_expired_key_is_as_good_as_new_and_goes_in_the_end(db: Db) {
     assert_eq!(db.store.reap(Duration::ZERO, 100).await.unwrap(), 0, "not expired");
     db.sql("UPDATE api_idempotency_keys SET expires_at = created_at").await;
     held(&*db.store, minute("a", 2)).await;
+    assert_eq!(db.store.reapable(DAY).await.unwrap(), 0);
+    assert_eq!(db.store.reapable(Duration::ZERO).await.unwrap(), 2);
     assert_eq!(db.store.reap(DAY, 100).await.unwrap(), 0, "too young");
     assert_eq!(db.store.reap(Duration::ZERO, 1).await.unwrap(), 1, "a batch is bounded");
     assert_eq!(db.store.reap(Duration::ZERO, 100).await.unwrap(), 1);

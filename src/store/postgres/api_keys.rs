@@ -63,6 +63,10 @@ impl Keys for PostgresStore {
         Box::pin(self.key_stats.get(key_rows::stats(&self.read)))
     }
 
+    fn reapable(&self, age: Duration) -> StoreFuture<'_, u64> {
+        Box::pin(key_rows::reapable(&self.read, age))
+    }
+
     fn reap(&self, age: Duration, limit: u32) -> StoreFuture<'_, u64> {
         Box::pin(async move {
             let gone = self

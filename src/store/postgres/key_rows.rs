@@ -87,6 +87,18 @@ async fn complete(db: &mut PgConnection, held: HeldKey, kept: &KeptAnswer) -> sq
     Ok(())
 }
 
+pub(super) async fn reapable(db: &PgPool, age: Duration) -> Result<u64, StoreError> {
+    let count: sqlx::Result<i64> = sqlx::query_scalar(
+        "SELECT count(*) FROM api_idempotency_keys
+         WHERE created_at < now() - $1::bigint * interval '1 microsecond' AND expires_at <= now()
+           AND (status <> 'processing' OR locked_until <= now())",
+    )
+    .bind(micros(age))
+    .fetch_one(db)
+    .await;
+    count.map(i64::unsigned_abs).map_err(|error| read_error(&error))
+}
+
 pub(super) async fn reap(db: &mut PgConnection, age: Duration, limit: u32) -> sqlx::Result<u64> {
     let gone = sqlx::query(
         "DELETE FROM api_idempotency_keys WHERE id = ANY (ARRAY(
