@@ -6,7 +6,7 @@ use bytes::{Bytes, BytesMut};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::{
     Client, Response, StatusCode, Url,
-    header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue},
+    header::{AUTHORIZATION, CONNECTION, HeaderMap, HeaderName, HeaderValue},
 };
 use secrecy::{ExposeSecret as _, SecretString};
 
@@ -207,9 +207,10 @@ impl Probe {
 }
 
 pub(super) fn kept_headers(headers: &HeaderMap, keeps: impl Fn(&str) -> bool) -> Vec<(String, Vec<u8>)> {
+    let named = named_by_connection(headers.get_all(CONNECTION).iter().map(HeaderValue::as_bytes));
     headers
         .iter()
-        .filter(|(name, _)| keeps(name.as_str()))
+        .filter(|(name, _)| keeps(name.as_str()) && !is_one_hop(name.as_str(), &named))
         .map(|(name, value)| (name.as_str().to_owned(), value.as_bytes().to_vec()))
         .collect()
 }
