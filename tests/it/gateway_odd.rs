@@ -18,6 +18,8 @@ on_both_stores!(
     a_switch_of_protocols_that_nobody_asked_for_is_no_answer,
     a_replay_has_the_headers_of_the_first_answer,
     nobody_gets_a_tunnel,
+    a_principal_comes_from_a_token_or_a_certificate,
+    what_was_sent_and_not_answered_in_time_is_not_sent_again,
 );
 
 /// Says these bytes to every request on a connection.
@@ -111,6 +113,72 @@ async fn nobody_gets_a_tunnel(store: TestStore) {
     let answer = raw_exchange(server.public(), connect.as_bytes(), Duration::from_secs(8)).await;
     assert!(answer.starts_with("HTTP/1.1 501"), "{answer}");
     assert_eq!(upstream.count(), 0);
+}
+
+/// Signed with the secret below: two of Ana's, one of Bob's, and one of Ana's that somebody else signed.
+const TOKENS: [&str; 4] = [
+    "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJhbmEiLCJqdGkiOiIxIn0.QqQRbHzSb2KQHI8tN-uUlfj8Beizv6Jvsbc3Sh4OoY4",
+    "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJhbmEiLCJqdGkiOiIyIn0.KyKhPuqS0NA0wZRTpeeBpqZmURbTX3YRATQuCk8AL0c",
+    "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJib2IifQ.EGRrluUVBheUq2pnVwFo_0G3FJIypp5PTyAPu2TlM_Y",
+    "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJhbmEifQ.Z-twk7NSbRHmw9NdVquD_SiVrpAHKKoO4lmUyb1RldY",
+];
+
+async fn a_principal_comes_from_a_token_or_a_certificate(store: TestStore) {
+    let upstream = Sink::start().await;
+    let more = "principal = \"jwt:sub\"\njwt_key = \"0123456789abcdef0123\"";
+    let certificate = "principal = \"client-cert:X-Client-Cert\"";
+    {
+        let server = gateway(&store, &upstream.url(), more).start().await;
+        let mut said = Vec::new();
+        for token in TOKENS {
+            let bearer = format!("Bearer {token}");
+            let headers = [("idempotency-key", "k"), ("authorization", bearer.as_str())];
+            let reply = try_call(&server, &headers, "{}").await.unwrap();
+            said.push((reply.status, reply.is_replay()));
+        }
+        assert_eq!(said, [(200, false), (200, true), (200, false), (401, false)]);
+        assert_eq!(upstream.count(), 2);
+    }
+    let headers = [("idempotency-key", "k"), ("x-client-cert", "CN=ana")];
+    let server = gateway(&store, &upstream.url(), certificate).start().await;
+    let reply = try_call(&server, &headers, "{}").await.unwrap();
+    assert_eq!(
+        (reply.status, reply.code().as_str()),
+        (401, "principal_missing"),
+        "no proxy is trusted"
+    );
+    let server = gateway(&store, &upstream.url(), certificate)
+        .server("trusted_proxies = [\"127.0.0.0/8\"]")
+        .start()
+        .await;
+    for replayed in [false, true] {
+        let reply = try_call(&server, &headers, "{}").await.unwrap();
+        assert_eq!((reply.status, reply.is_replay()), (200, replayed));
+    }
+    let other = [("idempotency-key", "k"), ("x-client-cert", "CN=bob")];
+    assert!(!try_call(&server, &other, "{}").await.unwrap().is_replay());
+    assert_eq!(upstream.count(), 4);
+}
+
+async fn what_was_sent_and_not_answered_in_time_is_not_sent_again(store: TestStore) {
+    let upstream = Sink::with(|_, n| match n {
+        0 => Answer::status(201).after(Duration::from_secs(60)),
+        _ => Answer::cut(),
+    })
+    .await;
+    let route = format!(
+        "[[gateway]]\npath = \"/api/orders\"\nupstream = \"{}\"\ntimeout = \"1s\"\n",
+        upstream.url()
+    );
+    let server = Setup::new(&store).with(&route).start().await;
+    for (key, status, code) in [("slow", 504, "upstream_slow"), ("cut", 502, "upstream_broke")] {
+        let reply = keyed(&server, key, "{}").await;
+        assert_eq!((reply.status, reply.code().as_str()), (status, code));
+        let again = keyed(&server, key, "{}").await;
+        assert_eq!((again.status, again.code().as_str()), (409, "outcome_unknown"));
+        assert_ne!(again.header("retry-after"), "");
+    }
+    assert_eq!(upstream.count(), 2);
 }
 
 /// The store is away when the answer comes, for longer than the client waits; its next try hears the answer all the same.
