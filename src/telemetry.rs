@@ -105,7 +105,7 @@ const METRICS: &[(&str, Kind, Option<Unit>, &str)] = &[
         "cerca_attempts_total",
         Kind::Counter,
         None,
-        "Attempts by handler and outcome (done, retry, dead, released, filtered, postponed, unknown, unsaid)",
+        "Attempts by handler and outcome (done, retry, dead, released, filtered, postponed, unknown)",
     ),
     (
         "cerca_attempt_seconds",

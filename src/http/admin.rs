@@ -179,7 +179,7 @@ pub(super) async fn discard(request: HttpRequest, mut body: web::Payload, state:
     let asked: DiscardOne = read_json(&request, &mut body).await?;
     let (provider, id) = query::event_path(request.path())?;
     let done = discard_event(&state, &provider, &id, by(API, asked.reason)).await?;
-    Ok(ok(&json!({"deliveries": done.deliveries})))
+    Ok(ok(&json!({"deliveries": done.deliveries, "in_flight": done.in_flight})))
 }
 
 /// Gives up what is not done of one event.

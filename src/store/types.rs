@@ -223,6 +223,8 @@ pub struct Reprocessed {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Discarded {
     pub deliveries: u64,
+    /// How many of them were in flight. Their attempt ends first; it may still be done.
+    pub in_flight: u64,
 }
 
 /// Counts for people and metrics.

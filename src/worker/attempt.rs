@@ -32,8 +32,6 @@ pub(super) enum Verdict {
     Applied,
     /// The claim had ended.
     Stale,
-    /// The store did not say what became of an effect of its own; the claim is left to its lease.
-    Unsaid,
 }
 
 pub(super) async fn attempt(
@@ -44,12 +42,13 @@ pub(super) async fn attempt(
     begun: Instant,
     _until_the_end: impl Send,
 ) {
-    // It waited here for so long that another worker may have it; the renewals said nothing, so the store is away.
+    let claim = &held.claim;
+    // It waited for so long that another worker may have it: the store is away, or was busy with slow statements. If
+    // nobody has, it is due again at once.
     if begun.saturating_duration_since(held.since) >= shared.settings.lease.mul_f64(0.9) {
         lane.metrics.stale.increment(1);
-        return;
+        return release(&shared, claim, started_at).await;
     }
-    let claim = &held.claim;
     let limit = lane.route.timeout;
     let verdict = match doubt::of_earlier(&shared, &lane, claim).await {
         Some(verdict) => verdict,
@@ -59,7 +58,7 @@ pub(super) async fn attempt(
                 Action::InStore(action) => in_store(&shared, action, &outgoing, started_at, limit).await,
                 Action::Native(action) => native::run(&shared.store, action, &outgoing, (started_at, limit)).await,
                 // Never in a lane.
-                Action::Pull => Verdict::Unsaid,
+                Action::Pull => Verdict::Failed(Failure::Retry("it is to be pulled".to_owned())),
             },
             Ok(Shaped::Filtered(detail)) => Verdict::Filtered(detail),
             Err(failure) => Verdict::Failed(failure),
@@ -73,7 +72,6 @@ pub(super) async fn attempt(
         Verdict::Failed(failure) => judge(&lane.route, claim.attempt, failure, rand::random()),
         Verdict::Applied => return lane.metrics.done.increment(1),
         Verdict::Stale => return lane.metrics.stale.increment(1),
-        Verdict::Unsaid => return lane.metrics.unsaid.increment(1),
     };
     report(&lane, claim, &outcome);
     let settle = Settle {
@@ -84,6 +82,20 @@ pub(super) async fn attempt(
         started_at,
         duration,
         outcome,
+    };
+    shared.store.settle(settle).await;
+}
+
+/// Gives back what has not begun. A claim that has ended is left as it is.
+pub(super) async fn release(shared: &Shared, claim: &Claim, now: Timestamp) {
+    let settle = Settle {
+        event_id: claim.event.id,
+        handler: claim.handler.clone(),
+        token: claim.token,
+        attempt: claim.attempt,
+        started_at: now,
+        duration: Duration::ZERO,
+        outcome: Outcome::Released,
     };
     shared.store.settle(settle).await;
 }
@@ -147,9 +159,13 @@ async fn in_store(
         Ok(Applied::Done) => Verdict::Applied,
         Ok(Applied::Stale) => Verdict::Stale,
         Ok(Applied::Failed(error)) | Err(StoreError::Refused(error)) => Verdict::Failed(Failure::Retry(error)),
-        Err(error @ StoreError::Full) => Verdict::Failed(Failure::Retry(error.to_string())),
-        Err(StoreError::Unavailable(_) | StoreError::Closed) => Verdict::Unsaid,
+        Err(error) => unsaid(&error),
     }
+}
+
+/// The store did not say what became of an effect. If it was committed, its delivery is gone, and this settle with it.
+pub(super) fn unsaid(error: &StoreError) -> Verdict {
+    Verdict::Failed(Failure::Retry(error.to_string()))
 }
 
 pub(super) fn timed_out(limit: Duration) -> Failure {

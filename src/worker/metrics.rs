@@ -13,7 +13,6 @@ pub(super) struct Metrics {
     /// Sent, and no answer came.
     pub(super) unknown: Counter,
     /// The store did not say what became of an effect of its own; the claim is left to its lease.
-    pub(super) unsaid: Counter,
     pub(super) stale: Counter,
     pub(super) seconds: Histogram,
     pub(super) in_flight: Gauge,
@@ -30,7 +29,6 @@ impl Metrics {
             filtered: attempts("filtered"),
             postponed: attempts("postponed"),
             unknown: attempts("unknown"),
-            unsaid: attempts("unsaid"),
             stale: counter!("cerca_claims_stale_total", "handler" => handler.to_owned()),
             seconds: histogram!("cerca_attempt_seconds", "handler" => handler.to_owned()),
             in_flight: gauge!("cerca_attempts_in_flight", "handler" => handler.to_owned()),

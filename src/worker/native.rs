@@ -6,7 +6,7 @@ use futures_util::FutureExt as _;
 use jiff::Timestamp;
 use tokio::time::{Instant, timeout};
 
-use super::attempt::{Verdict, text_of, timed_out};
+use super::attempt::{Verdict, text_of, timed_out, unsaid};
 use crate::{
     domain::Claim,
     handlers::{Call, Done, Failure, NativeAction, Outgoing},
@@ -71,6 +71,6 @@ async fn settle(
         Ok(Applied::Stale) => Verdict::Stale,
         Ok(Applied::Failed(error)) => Verdict::Failed(last.take(error)),
         Err(StoreError::Refused(error)) => Verdict::Failed(Failure::Retry(error)),
-        Err(_) => Verdict::Unsaid,
+        Err(error) => unsaid(&error),
     }
 }

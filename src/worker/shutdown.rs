@@ -13,10 +13,11 @@ use tokio::{
     time::{Instant, sleep, timeout_at},
 };
 
-use super::{Shared, lane::Lane};
+use super::{Shared, attempt::release, lane::Lane};
 use crate::{
-    domain::{Claim, Outcome, Settle},
+    domain::{Outcome, Settle},
     handlers::Action,
+    store::StoreError,
 };
 
 /// How long a store may take for the last settles, beyond the deadline.
@@ -50,10 +51,17 @@ pub(super) async fn drain(shared: &Arc<Shared>, mut runners: JoinSet<JoinSet<()>
     let in_time = timeout_at(deadline, finish).await.is_ok();
     let last = async {
         if !in_time {
-            release_queued(shared).await;
             cut_off(shared).await;
         }
-        shared.store.flush().await
+        // What was cut off may have held up commits, whose deliveries are handed over only now.
+        loop {
+            release_queued(shared).await;
+            shared.store.flush().await?;
+            if shared.lanes.iter().all(|lane| lane.waiting() == 0) {
+                return Ok::<(), StoreError>(());
+            }
+            sleep(LOOK).await;
+        }
     };
     match timeout_at(deadline + FLUSH, last).await {
         Ok(Ok(())) => {}
@@ -66,7 +74,7 @@ async fn release_queued(shared: &Shared) {
     for lane in &shared.lanes {
         for claim in lane.take_queued() {
             lane.metrics.released.increment(1);
-            settle(shared, &claim, Timestamp::now(), Duration::ZERO, Outcome::Released).await;
+            release(shared, &claim, Timestamp::now()).await;
         }
     }
 }
@@ -94,26 +102,16 @@ async fn cut_off(shared: &Shared) {
                 }
             }
         };
-        settle(
-            shared,
-            &running.claim,
-            running.started_at,
-            running.begun.elapsed(),
+        let claim = running.claim;
+        let settle = Settle {
+            event_id: claim.event.id,
+            handler: claim.handler,
+            token: claim.token,
+            attempt: claim.attempt,
+            started_at: running.started_at,
+            duration: running.begun.elapsed(),
             outcome,
-        )
-        .await;
+        };
+        shared.store.settle(settle).await;
     }
-}
-
-async fn settle(shared: &Shared, claim: &Claim, started_at: Timestamp, duration: Duration, outcome: Outcome) {
-    let settle = Settle {
-        event_id: claim.event.id,
-        handler: claim.handler.clone(),
-        token: claim.token,
-        attempt: claim.attempt,
-        started_at,
-        duration,
-        outcome,
-    };
-    shared.store.settle(settle).await;
 }

@@ -10,7 +10,9 @@
 #[macro_use]
 mod support;
 mod cost;
+mod deferred;
 mod effects;
+mod in_flight;
 mod inbox;
 mod key_transactions;
 mod keys;

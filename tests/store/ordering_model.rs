@@ -65,6 +65,8 @@ type Place = (i8, i64);
 enum State {
     Ready,
     Claimed,
+    /// Claimed, and discarded when its attempt has ended.
+    Leaving,
     Blocked,
     Dead,
     Discarded,
@@ -95,7 +97,7 @@ impl Model {
                 row.state = State::Blocked;
             }
         }
-        let active = |row: &Row| row.key == key && matches!(row.state, State::Ready | State::Claimed);
+        let active = |row: &Row| row.key == key && matches!(row.state, State::Ready | State::Claimed | State::Leaving);
         if !self.rows.values().any(active)
             && let Some(row) = first.and_then(|id| self.rows.get_mut(&id))
             && row.state == State::Blocked
@@ -120,7 +122,10 @@ impl Model {
 
     /// In the words of the table.
     fn shown(&self) -> Vec<String> {
-        let name = |state: State| format!("{state:?}").to_lowercase();
+        let name = |state: State| match state {
+            State::Leaving => "claimed".to_owned(),
+            state => format!("{state:?}").to_lowercase(),
+        };
         self.rows
             .iter()
             .map(|(id, row)| format!("{id} {}", name(row.state)))
@@ -198,11 +203,13 @@ async fn apply(db: &Db, model: &mut Model, claims: &mut Vec<Claim>, change: &Cha
             };
             db.settle(&claim, outcome.clone()).await;
             let id = claim.event.id;
-            if !model.rows.get(&id).is_some_and(|row| row.state == State::Claimed) {
+            let Some(state) = model.rows.get(&id).map(|row| row.state) else {
                 return;
-            }
+            };
             match outcome {
+                _ if !matches!(state, State::Claimed | State::Leaving) => {}
                 Outcome::Done => model.remove(id),
+                _ if state == State::Leaving => model.set(id, State::Discarded),
                 Outcome::Dead { .. } => model.set(id, State::Dead),
                 _ => model.set(id, State::Ready),
             }
@@ -211,18 +218,17 @@ async fn apply(db: &Db, model: &mut Model, claims: &mut Vec<Claim>, change: &Cha
             db.expire().await;
             db.store.sweep(Vec::new()).await.unwrap();
             claims.clear();
-            let lost: Vec<i64> = model
-                .rows
-                .iter()
-                .filter(|(_, r)| r.state == State::Claimed)
-                .map(|(id, _)| *id)
-                .collect();
-            for id in lost {
-                model.set(id, State::Ready);
+            let lost: Vec<(i64, State)> = model.rows.iter().map(|(id, row)| (*id, row.state)).collect();
+            for (id, state) in lost {
+                match state {
+                    State::Claimed => model.set(id, State::Ready),
+                    State::Leaving => model.set(id, State::Discarded),
+                    _ => {}
+                }
             }
         }
         Change::Reprocess { which } => {
-            let Some(id) = chosen(which, &[State::Dead, State::Discarded]) else {
+            let Some(id) = chosen(which, &[State::Dead, State::Discarded, State::Leaving]) else {
                 return;
             };
             let what = Reprocess {
@@ -235,7 +241,8 @@ async fn apply(db: &Db, model: &mut Model, claims: &mut Vec<Claim>, change: &Cha
                 forget_steps: false,
             };
             assert_eq!(db.store.reprocess(what, who()).await.unwrap().deliveries, 1);
-            model.set(id, State::Blocked);
+            let is_leaving = model.rows[&id].state == State::Leaving;
+            model.set(id, if is_leaving { State::Claimed } else { State::Blocked });
         }
         Change::Discard { which } => {
             let Some(id) = chosen(which, &[State::Ready, State::Claimed, State::Blocked, State::Dead]) else {
@@ -246,8 +253,8 @@ async fn apply(db: &Db, model: &mut Model, claims: &mut Vec<Claim>, change: &Cha
                 .await
                 .unwrap()
                 .unwrap();
-            claims.retain(|claim| claim.event.id != id);
-            model.set(id, State::Discarded);
+            let is_claimed = model.rows[&id].state == State::Claimed;
+            model.set(id, if is_claimed { State::Leaving } else { State::Discarded });
         }
     }
 }

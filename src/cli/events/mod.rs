@@ -182,11 +182,13 @@ impl Desk<'_> {
         if self.context.out.json {
             self.context
                 .out
-                .object(&serde_json::json!({ "deliveries": done.deliveries }))?;
+                .object(&serde_json::json!({ "deliveries": done.deliveries, "in_flight": done.in_flight }))?;
         } else {
-            self.context.out.line(match done.deliveries {
-                0 => "Nothing to discard: every delivery is done or in flight.".to_owned(),
-                count => format!("Discarded {}.", counted(count, "delivery", "deliveries")),
+            let count = counted(done.deliveries, "delivery", "deliveries");
+            self.context.out.line(match (done.deliveries, done.in_flight) {
+                (0, _) => "Nothing to discard: every delivery is done.".to_owned(),
+                (_, 0) => format!("Discarded {count}."),
+                (_, in_flight) => format!("Discarded {count}; {in_flight} in flight, whose attempt ends first."),
             })?;
         }
         Ok(code(true))

@@ -331,7 +331,7 @@ fn notice(asked: &HashMap<String, String>) -> Option<String> {
     let said = match asked.get("done")?.as_str() {
         "reprocessed" if count == 0 => "Nothing to reprocess: its deliveries wait or run already.".to_owned(),
         "reprocessed" => format!("Reprocessing: {deliveries} made ready."),
-        "discarded" => format!("Discarded: {deliveries} given up."),
+        "discarded" => format!("Discarded: {deliveries} given up. What is in flight ends first."),
         "readmitted" if count == 0 => "Taken in: its events were stored already.".to_owned(),
         "readmitted" => format!("Taken in: events stored: {count}."),
         "begun" => "The job has begun.".to_owned(),

@@ -237,7 +237,10 @@ impl Admin for MemoryStore {
     }
 
     fn discard<'a>(&'a self, provider: &'a str, id: &'a str, _: Who) -> StoreFuture<'a, Option<Discarded>> {
-        let found = self.find(provider, id).map(|_| Discarded { deliveries: 2 });
+        let found = self.find(provider, id).map(|_| Discarded {
+            deliveries: 2,
+            in_flight: 1,
+        });
         Box::pin(async move { Ok(found) })
     }
 

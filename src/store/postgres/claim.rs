@@ -161,10 +161,10 @@ pub(super) async fn sweep(
          ),
          ended AS (
              UPDATE deliveries d
-             SET state = CASE WHEN x.attempts >= (SELECT max(l.attempts) FROM unnest($1::text[], $2::int4[])
+             SET state = CASE WHEN d.discard THEN 'discarded' WHEN x.attempts >= (SELECT max(l.attempts) FROM unnest($1::text[], $2::int4[])
                                                   AS l (handler, attempts) WHERE l.handler = x.handler)
                               THEN 'dead' WHEN d.lane IS NULL THEN 'ready' ELSE 'blocked' END,
-                 run_at = now(), last_error = 'lease expired', lease_token = NULL, lease_until = NULL,
+                 run_at = now(), last_error = 'lease expired', lease_token = NULL, lease_until = NULL, discard = false,
                  lost = d.lost + CASE WHEN x.handler = ANY ($4) THEN 1 ELSE 0 END, share = d.share | 1
              FROM expired x WHERE d.ctid = x.place AND d.lease_token = x.lease_token
              RETURNING d.event_id, d.handler, d.attempts, x.lease_until, d.state, d.lane
@@ -186,10 +186,15 @@ pub(super) async fn sweep(
     .bind(limits.iter().filter(|l| l.isolate).map(|l| &*l.handler).bind_iter())
     .fetch_all(db)
     .await?;
-    let dead = ended.iter().filter(|(state, ..)| state == "dead").count() as u64;
+    let count = |states: &[&str]| {
+        ended
+            .iter()
+            .filter(|(state, ..)| states.contains(&state.as_str()))
+            .count() as u64
+    };
     let swept = Swept {
-        ready: ended.len() as u64 - dead,
-        dead,
+        ready: count(&["ready", "blocked"]),
+        dead: count(&["dead"]),
     };
     let lanes = ended
         .into_iter()

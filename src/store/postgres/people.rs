@@ -71,7 +71,7 @@ pub(super) async fn revive(db: &mut PgConnection, id: i64, task: &Task) -> sqlx:
     Ok((total.deliveries, lanes))
 }
 
-/// Gives up every delivery of an event that is not done.
+/// Gives up every delivery of an event that is not done; one in flight when its attempt has ended.
 pub(super) async fn discard(
     db: &mut PgConnection,
     id: i64,
@@ -79,14 +79,18 @@ pub(super) async fn discard(
     who: &Who,
 ) -> sqlx::Result<Changed<Option<Discarded>>> {
     let mut tx = db.begin().await?;
-    let given_up: Vec<(String, Option<i64>)> = sqlx::query_as(
-        "UPDATE deliveries SET state = 'discarded', lease_token = NULL, lease_until = NULL
-         WHERE event_id = $1 AND state <> 'discarded' RETURNING handler, lane",
+    let given_up: Vec<(String, Option<i64>, bool)> = sqlx::query_as(
+        "UPDATE deliveries
+         SET state = CASE state WHEN 'claimed' THEN state ELSE 'discarded' END, discard = (state = 'claimed')
+         WHERE event_id = $1 AND state <> 'discarded' AND NOT discard RETURNING handler, lane, discard",
     )
     .bind(id)
     .fetch_all(&mut *tx)
     .await?;
-    let deliveries = given_up.len() as u64;
+    let discarded = Discarded {
+        deliveries: given_up.len() as u64,
+        in_flight: given_up.iter().filter(|(.., in_flight)| *in_flight).count() as u64,
+    };
     sqlx::query(
         "INSERT INTO deliveries (event_id, handler, state)
          SELECT id, $2, 'discarded' FROM webhook_events e
@@ -99,7 +103,7 @@ pub(super) async fn discard(
     .bind(UNROUTED_MARK)
     .execute(&mut *tx)
     .await?;
-    let count = i64::try_from(deliveries).unwrap_or(i64::MAX);
+    let count = i64::try_from(discarded.deliveries).unwrap_or(i64::MAX);
     record(
         &mut tx,
         None,
@@ -112,8 +116,9 @@ pub(super) async fn discard(
     tx.commit().await?;
     let lanes = given_up
         .into_iter()
-        .filter_map(|(handler, lane)| Some((handler, lane?)));
-    Ok((Some(Discarded { deliveries }), lanes.collect()))
+        .filter(|(.., in_flight)| !in_flight)
+        .filter_map(|(handler, lane, _)| Some((handler, lane?)));
+    Ok((Some(discarded), lanes.collect()))
 }
 
 /// Writes a line of the audit, or adds to the one of an earlier chunk.

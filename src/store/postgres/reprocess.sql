@@ -6,28 +6,45 @@ WITH target AS MATERIALIZED (
     WHERE id = ANY ($1) AND payload IS NOT NULL ORDER BY id FOR SHARE
 ),
 wanted AS MATERIALIZED (
-    SELECT t.id, t.ordering_key, handler FROM target t, unnest($2::text[]) AS handler
+    SELECT t.id, handler FROM target t, unnest($2::text[]) AS handler
     UNION
     -- Not told which: those that are dead or discarded,
-    SELECT t.id, t.ordering_key, d.handler FROM target t JOIN deliveries d ON d.event_id = t.id
-    WHERE $2 IS NULL AND d.state IN ('dead', 'discarded') AND d.handler <> '*'
+    SELECT t.id, d.handler FROM target t JOIN deliveries d ON d.event_id = t.id
+    WHERE $2 IS NULL AND (d.state IN ('dead', 'discarded') OR d.discard) AND d.handler <> '*'
     UNION
     -- or the routes at ingest, where none is.
-    SELECT t.id, t.ordering_key, handler FROM target t, unnest(string_to_array(t.routes, ',')) AS handler
+    SELECT t.id, handler FROM target t, unnest(string_to_array(t.routes, ',')) AS handler
     WHERE $2 IS NULL AND t.routes <> ''
-      AND NOT EXISTS (SELECT 1 FROM deliveries d WHERE d.event_id = t.id AND d.state IN ('dead', 'discarded'))
+      AND NOT EXISTS (SELECT 1 FROM deliveries d
+                      WHERE d.event_id = t.id AND (d.state IN ('dead', 'discarded') OR d.discard))
+),
+-- What waits or is in flight is left alone. That is judged here: an insert would wait for an effect in flight, find its
+-- delivery gone, and have the effect done again.
+given_up AS MATERIALIZED (
+    SELECT w.id, w.handler, coalesce(d.discard, false) AS in_flight
+    FROM wanted w
+    LEFT JOIN LATERAL (
+        SELECT state, discard FROM deliveries WHERE event_id = w.id AND handler = w.handler LIMIT 1
+    ) d ON true
+    WHERE d.state IS NULL OR d.state IN ('dead', 'discarded') OR d.discard
+),
+-- In flight, and not to be discarded after all.
+kept AS (
+    UPDATE deliveries d SET discard = false FROM given_up g
+    WHERE NOT $3 AND g.in_flight AND d.event_id = g.id AND d.handler = g.handler AND d.discard
+    RETURNING 1
 ),
 -- The mark of an event that had no delivery and was given up.
 unmarked AS (
     DELETE FROM deliveries d USING target t WHERE NOT $3 AND d.event_id = t.id AND d.handler = '*'
 ),
 lined AS MATERIALIZED (
-    SELECT w.id, w.handler, w.ordering_key, t.at, t.provider, coalesce(o.dead_holds, false) AS dead_holds,
-           CASE WHEN o.handler IS NOT NULL THEN cerca_lane(t.provider, w.ordering_key) END AS lane
-    FROM wanted w
-    JOIN target t ON t.id = w.id
-    LEFT JOIN unnest($4::text[], $5::boolean[]) AS o (handler, dead_holds) ON o.handler = w.handler
-    WHERE NOT $3
+    SELECT g.id, g.handler, t.ordering_key, t.at, t.provider, coalesce(o.dead_holds, false) AS dead_holds,
+           CASE WHEN o.handler IS NOT NULL THEN cerca_lane(t.provider, t.ordering_key) END AS lane
+    FROM given_up g
+    JOIN target t ON t.id = g.id
+    LEFT JOIN unnest($4::text[], $5::boolean[]) AS o (handler, dead_holds) ON o.handler = g.handler
+    WHERE NOT $3 AND NOT g.in_flight
 ),
 -- What leaves a lane, because its handler is not ordered any more, leaves it to the others.
 left_lane AS MATERIALIZED (
@@ -52,11 +69,7 @@ lane AS (
     SELECT handler, lane FROM left_lane
 )
 SELECT (SELECT count(*) FROM target),
-       CASE WHEN $3
-           THEN (SELECT count(*) FROM wanted w WHERE NOT EXISTS (
-                     SELECT 1 FROM deliveries d WHERE d.event_id = w.id AND d.handler = w.handler
-                     AND d.state IN ('ready', 'claimed', 'blocked')))
-           ELSE (SELECT count(*) FROM revived)
-       END,
+       CASE WHEN $3 THEN (SELECT count(*) FROM given_up)
+            ELSE (SELECT count(*) FROM revived) + (SELECT count(*) FROM kept) END,
        (SELECT coalesce(array_agg(handler), '{}') FROM lane),
        (SELECT coalesce(array_agg(lane), '{}') FROM lane)

@@ -22,11 +22,12 @@ done AS (
     WHERE h.outcome IN ('done', 'filtered') AND d.ctid = h.place AND d.lease_token = h.token
     RETURNING h.event_id, h.handler, h.attempt, h.started_at, h.duration_ms, h.outcome, h.detail, h.nth, d.lane
 ),
--- What is not done stays: to be tried again, dead (also what is unknown and has no time for another try), or given back
+-- What is not done stays, discarded if a person said so meanwhile: to be tried again, dead (also what is unknown and has no time for another try), or given back
 -- as if it had never been claimed. What is ordered goes back into its line, where an older one may stand by now.
 kept AS (
     UPDATE deliveries d
-    SET state = CASE WHEN h.outcome = 'dead' OR (h.outcome = 'unknown' AND h.after_micros IS NULL) THEN 'dead'
+    SET state = CASE WHEN d.discard THEN 'discarded'
+                     WHEN h.outcome = 'dead' OR (h.outcome = 'unknown' AND h.after_micros IS NULL) THEN 'dead'
                      WHEN d.lane IS NULL THEN 'ready' ELSE 'blocked' END,
         run_at = coalesce(now() + h.after_micros * interval '1 microsecond', d.run_at),
         attempts = CASE WHEN h.outcome IN ('released', 'postponed') THEN greatest(d.attempts - 1, 0) ELSE d.attempts END,
@@ -34,7 +35,8 @@ kept AS (
         lost = CASE WHEN h.outcome IN ('released', 'postponed') THEN d.lost ELSE 0 END,
         share = CASE WHEN h.outcome IN ('released', 'postponed') THEN d.share ELSE d.share | 1 END,
         lease_token = NULL,
-        lease_until = NULL
+        lease_until = NULL,
+        discard = false
     FROM held h
     WHERE h.outcome NOT IN ('done', 'filtered') AND d.ctid = h.place AND d.lease_token = h.token
     RETURNING h.event_id, h.handler, h.attempt, h.started_at, h.duration_ms, h.outcome, h.detail, h.nth, d.lane

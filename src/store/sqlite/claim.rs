@@ -168,29 +168,58 @@ pub(super) fn renew(db: &Connection, leases: &[Lease], lease: Duration) -> rusql
         .collect()
 }
 
+/// A claim whose lease has run out.
+struct Expired {
+    id: i64,
+    handler: String,
+    attempts: u32,
+    until: i64,
+    lane: Option<i64>,
+    discard: bool,
+}
+
 /// Ends at most `limit` leases.
 pub(super) fn sweep(db: &Connection, limits: &[AttemptLimit], limit: u32) -> rusqlite::Result<Swept> {
     let now = now();
-    let expired: Vec<(i64, String, u32, i64, Option<i64>)> = db
+    let expired: Vec<Expired> = db
         .prepare_cached(
-            "SELECT event_id, handler, attempts, lease_until, lane FROM deliveries
+            "SELECT event_id, handler, attempts, lease_until, lane, discard FROM deliveries
              WHERE state = 'claimed' AND lease_until < ?1 ORDER BY lease_until LIMIT ?2",
         )?
         .query_map(params![now, limit], |row| {
-            Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?))
+            Ok(Expired {
+                id: row.get(0)?,
+                handler: row.get(1)?,
+                attempts: row.get(2)?,
+                until: row.get(3)?,
+                lane: row.get(4)?,
+                discard: row.get(5)?,
+            })
         })?
         .collect::<rusqlite::Result<_>>()?;
     let mut end = db.prepare_cached(
         "UPDATE deliveries SET state = ?3, run_at = ?4, last_error = 'lease expired', lost = lost + ?5, share = share | 1,
-                lease_token = NULL, lease_until = NULL
+                discard = 0, lease_token = NULL, lease_until = NULL
          WHERE event_id = ?1 AND handler = ?2",
     )?;
     let mut swept = Swept::default();
-    for (id, handler, attempts, until, lane) in expired {
+    for Expired {
+        id,
+        handler,
+        attempts,
+        until,
+        lane,
+        discard,
+    } in expired
+    {
         let known = limits.iter().find(|l| *l.handler == *handler);
         let is_last = known.is_some_and(|l| attempts >= l.attempts);
         let lost = u32::from(known.is_some_and(|l| l.isolate));
-        let state = if is_last { "dead" } else { "ready" };
+        let state = match (discard, is_last) {
+            (true, _) => "discarded",
+            (false, true) => "dead",
+            (false, false) => "ready",
+        };
         end.execute(params![id, handler, state, now, lost])?;
         remember(
             db,
@@ -203,10 +232,10 @@ pub(super) fn sweep(db: &Connection, limits: &[AttemptLimit], limit: u32) -> rus
         if let Some(lane) = lane {
             lanes::advance(db, &handler, lane)?;
         }
-        if is_last {
-            swept.dead += 1;
-        } else {
-            swept.ready += 1;
+        match state {
+            "dead" => swept.dead += 1,
+            "ready" => swept.ready += 1,
+            _ => {}
         }
     }
     Ok(swept)

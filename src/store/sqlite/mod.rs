@@ -2,6 +2,7 @@
 //! people ask.
 
 mod admin;
+mod alone;
 mod api_keys;
 mod checkpoint;
 mod claim;

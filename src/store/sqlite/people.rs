@@ -50,7 +50,9 @@ pub(super) fn reprocess(
                 .execute(params![id, UNROUTED_MARK])?;
         }
         for handler in handlers {
-            if give_life(db, &event, &handler, task)? {
+            if !task.dry_run && keep(db, id, &handler)? {
+                total.deliveries += 1;
+            } else if give_life(db, &event, &handler, task)? {
                 total.deliveries += 1;
                 if task.forget_steps && !task.dry_run {
                     steps::forget(db, id, &handler)?;
@@ -94,18 +96,24 @@ struct Stored {
     at: i64,
 }
 
-/// Gives up every delivery of an event that is not done.
+/// Gives up every delivery of an event that is not done; one in flight when its attempt has ended.
 pub(super) fn discard(db: &Connection, id: i64, target: &str, who: &Who) -> rusqlite::Result<Option<Discarded>> {
-    let given_up: Vec<(String, Option<i64>)> = db
+    let given_up: Vec<(String, Option<i64>, bool)> = db
         .prepare_cached(
-            "UPDATE deliveries SET state = 'discarded', lease_token = NULL, lease_until = NULL
-             WHERE event_id = ?1 AND state <> 'discarded' RETURNING handler, lane",
+            "UPDATE deliveries
+             SET state = CASE state WHEN 'claimed' THEN state ELSE 'discarded' END, discard = (state = 'claimed')
+             WHERE event_id = ?1 AND state <> 'discarded' AND NOT discard RETURNING handler, lane, discard",
         )?
-        .query_map(params![id], |row| Ok((row.get(0)?, row.get(1)?)))?
+        .query_map(params![id], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?
         .collect::<rusqlite::Result<_>>()?;
-    let deliveries = given_up.len() as u64;
-    for (handler, lane) in given_up {
-        if let Some(lane) = lane {
+    let discarded = Discarded {
+        deliveries: given_up.len() as u64,
+        in_flight: given_up.iter().filter(|(.., in_flight)| *in_flight).count() as u64,
+    };
+    for (handler, lane, in_flight) in given_up {
+        if let Some(lane) = lane
+            && !in_flight
+        {
             lanes::advance(db, &handler, lane)?;
         }
     }
@@ -123,15 +131,17 @@ pub(super) fn discard(db: &Connection, id: i64, target: &str, who: &Who) -> rusq
         "discard",
         target,
         (&who.actor, who.reason.as_deref()),
-        deliveries,
+        discarded.deliveries,
     )?;
-    Ok(Some(Discarded { deliveries }))
+    Ok(Some(discarded))
 }
 
 /// The dead and discarded deliveries of an event, or its routes where it has none.
 fn given_up(db: &Connection, id: i64, routes: &str) -> rusqlite::Result<Vec<String>> {
     let handlers: Vec<String> = db
-        .prepare_cached("SELECT handler FROM deliveries WHERE event_id = ?1 AND state IN ('dead', 'discarded')")?
+        .prepare_cached(
+            "SELECT handler FROM deliveries WHERE event_id = ?1 AND (state IN ('dead', 'discarded') OR discard)",
+        )?
         .query_map(params![id], |row| row.get(0))?
         .collect::<rusqlite::Result<_>>()?;
     if handlers.is_empty() {
@@ -144,12 +154,20 @@ fn given_up(db: &Connection, id: i64, routes: &str) -> rusqlite::Result<Vec<Stri
     Ok(handlers.into_iter().filter(|name| name != UNROUTED_MARK).collect())
 }
 
+/// What is in flight is not to be discarded after all; says whether it was.
+fn keep(db: &Connection, id: i64, handler: &str) -> rusqlite::Result<bool> {
+    let kept = db
+        .prepare_cached("UPDATE deliveries SET discard = 0 WHERE event_id = ?1 AND handler = ?2 AND discard")?
+        .execute(params![id, handler])?;
+    Ok(kept == 1)
+}
+
 fn give_life(db: &Connection, event: &Stored, handler: &str, task: &Task) -> rusqlite::Result<bool> {
     if task.dry_run {
         return db
             .prepare_cached(
                 "SELECT NOT EXISTS (SELECT 1 FROM deliveries WHERE event_id = ?1 AND handler = ?2
-                                    AND state IN ('ready', 'claimed', 'blocked'))",
+                                    AND state IN ('ready', 'claimed', 'blocked') AND NOT discard)",
             )?
             .query_row(params![event.id, handler], |row| row.get(0));
     }

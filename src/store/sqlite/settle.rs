@@ -120,7 +120,8 @@ fn write(db: &Connection, settle: &Settle) -> rusqlite::Result<bool> {
             let run_at = now().saturating_add(micros(*after));
             let changed = db
                 .prepare_cached(
-                    "UPDATE deliveries SET state = 'ready', run_at = ?4, last_error = ?5, lost = 0, share = share | 1,
+                    "UPDATE deliveries SET state = CASE WHEN discard THEN 'discarded' ELSE 'ready' END,
+                            run_at = ?4, last_error = ?5, lost = 0, share = share | 1, discard = 0,
                             lease_token = NULL, lease_until = NULL
                      WHERE event_id = ?1 AND handler = ?2 AND lease_token = ?3 AND state = 'claimed'",
                 )?
@@ -130,7 +131,8 @@ fn write(db: &Connection, settle: &Settle) -> rusqlite::Result<bool> {
         Outcome::Dead { error } | Outcome::Unknown { after: None, error } => {
             let changed = db
                 .prepare_cached(
-                    "UPDATE deliveries SET state = 'dead', last_error = ?4, lease_token = NULL, lease_until = NULL
+                    "UPDATE deliveries SET state = CASE WHEN discard THEN 'discarded' ELSE 'dead' END,
+                            last_error = ?4, discard = 0, lease_token = NULL, lease_until = NULL
                      WHERE event_id = ?1 AND handler = ?2 AND lease_token = ?3 AND state = 'claimed'",
                 )?
                 .execute(params![id, handler, token, error])?;
@@ -139,8 +141,9 @@ fn write(db: &Connection, settle: &Settle) -> rusqlite::Result<bool> {
         Outcome::Postponed { after, error } => {
             let changed = db
                 .prepare_cached(
-                    "UPDATE deliveries SET state = 'ready', attempts = max(attempts - 1, 0), run_at = ?4,
-                            last_error = ?5, lease_token = NULL, lease_until = NULL
+                    "UPDATE deliveries SET state = CASE WHEN discard THEN 'discarded' ELSE 'ready' END,
+                            attempts = max(attempts - 1, 0), run_at = ?4, last_error = ?5, discard = 0,
+                            lease_token = NULL, lease_until = NULL
                      WHERE event_id = ?1 AND handler = ?2 AND lease_token = ?3 AND state = 'claimed'",
                 )?
                 .execute(params![id, handler, token, now().saturating_add(micros(*after)), error])?;
@@ -149,8 +152,8 @@ fn write(db: &Connection, settle: &Settle) -> rusqlite::Result<bool> {
         Outcome::Released => {
             let changed = db
                 .prepare_cached(
-                    "UPDATE deliveries SET state = 'ready', attempts = max(attempts - 1, 0),
-                            lease_token = NULL, lease_until = NULL
+                    "UPDATE deliveries SET state = CASE WHEN discard THEN 'discarded' ELSE 'ready' END,
+                            attempts = max(attempts - 1, 0), discard = 0, lease_token = NULL, lease_until = NULL
                      WHERE event_id = ?1 AND handler = ?2 AND lease_token = ?3 AND state = 'claimed'",
                 )?
                 .execute(params![id, handler, token])?;

@@ -18,6 +18,7 @@ use super::{
         Options, StoreError,
         batch::{HandoffSlot, Pending, take_capped},
     },
+    alone::{self, Deferred},
     checkpoint::Checkpoints,
     connect::{self, Deadline},
     effects::{self, Waiting},
@@ -93,6 +94,7 @@ pub(super) struct Writer {
     handoff: HandoffSlot,
     options: Options,
     checked: effects::Checked,
+    deferred: Deferred,
     lanes: Lanes,
     /// The effects of the last transaction were slow.
     is_slow: bool,
@@ -113,6 +115,7 @@ impl Writer {
             handoff,
             options: options.clone(),
             checked: effects::Checked::default(),
+            deferred: Deferred::default(),
             lanes,
             is_slow: false,
             commits: 0,
@@ -185,6 +188,11 @@ impl Writer {
                 return false;
             }
         };
+        if let Err(error) = self.commit_alone(&db, &deadline, (&mut applies, &mut waits.applies)) {
+            self.give_up(db, deadline);
+            fail(&connect::error(&error), accepts, applies, jobs);
+            return false;
+        }
         // Effects come first: a statement of a user can end the whole transaction, and then only effects are repeated.
         let effects = match effects::begin(&db, &deadline, (&mut self.checked, &self.lanes), &applies) {
             Ok(effects) => effects,
@@ -215,11 +223,7 @@ impl Writer {
                 for flushed in flushed {
                     flushed.finish();
                 }
-                if self.lanes.woken.take()
-                    && let Some(handoff) = self.handoff.get()
-                {
-                    handoff.wake();
-                }
+                self.wake();
                 metrics::counter!("cerca_stale_settles_total").increment(stale);
                 effects::answer(applies, effects);
                 for answer in answers {
@@ -244,6 +248,7 @@ impl Writer {
                 true
             }
             Err(error) => {
+                self.deferred.learn(&error);
                 self.give_up(db, deadline);
                 let error = StoreError::Unavailable(error.to_string());
                 tracing::warn!(%error, "a transaction failed");
@@ -256,6 +261,33 @@ impl Writer {
                 }
                 false
             }
+        }
+    }
+
+    /// Commits effects before everything else, where one of them could undo all of it; then none is left. Those that had no
+    /// time go to the next turn.
+    fn commit_alone(
+        &mut self,
+        db: &Connection,
+        deadline: &Deadline,
+        (applies, later): (&mut Vec<Waiting>, &mut VecDeque<Waiting>),
+    ) -> rusqlite::Result<()> {
+        if applies.is_empty() || !self.deferred.is_possible(db)? {
+            return Ok(());
+        }
+        let results = alone::commit(db, deadline, (&mut self.checked, &self.lanes), applies)?;
+        later.extend(applies.drain(results.len()..));
+        self.wake();
+        effects::answer(mem::take(applies), results);
+        Ok(())
+    }
+
+    /// Tells the worker of what became ready.
+    fn wake(&self) {
+        if self.lanes.woken.take()
+            && let Some(handoff) = self.handoff.get()
+        {
+            handoff.wake();
         }
     }
 

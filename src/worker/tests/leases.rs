@@ -49,13 +49,21 @@ async fn a_lease_that_ran_out_unseen_is_not_begun() {
     running.store.away.store(true, SeqCst);
     tokio::time::sleep(Duration::from_secs(120)).await;
     gate.open.add_permits(1);
-    until("the first is done", || running.store.settled().len() == 1).await;
+    until("both are settled", || running.store.settled().len() == 2).await;
     tokio::time::sleep(Duration::from_millis(500)).await;
     assert_eq!(gate.inside(), 0, "another worker may have the second");
     running.store.away.store(false, SeqCst);
     gate.open.add_permits(1);
-    until("it is swept and done", || running.store.left().is_empty()).await;
-    assert_eq!(running.store.outcomes(), [Outcome::Done, Outcome::Done]);
+    until("it is claimed again and done", || running.store.left().is_empty()).await;
+    assert_eq!(
+        running.store.outcomes(),
+        [Outcome::Done, Outcome::Released, Outcome::Done]
+    );
+    assert_eq!(
+        running.store.settled()[2].attempt,
+        1,
+        "what was not begun is no attempt"
+    );
     running.stop().await;
 }
 
