@@ -16,8 +16,6 @@ on_both_stores!(
     an_upstream_that_cannot_be_reached_frees_or_keeps_the_key,
     an_upstream_that_takes_no_connection_is_down,
     an_answer_too_large_to_keep_reaches_the_client_once,
-    an_answer_of_many_headers_is_an_answer,
-    an_upgrade_is_not_offered_and_harms_nothing,
     keys_are_visible_to_the_operator,
     a_write_of_the_admin_api_takes_a_key,
 );
@@ -285,59 +283,6 @@ async fn an_answer_too_large_to_keep_reaches_the_client_once(store: TestStore) {
     assert_eq!((again.status, again.code().as_str()), (409, "answer_not_kept"));
     assert_eq!(again.header("location"), "/orders/1");
     assert_eq!(upstream.count(), 1);
-}
-
-async fn an_answer_of_many_headers_is_an_answer(store: TestStore) {
-    let many = |_: &crate::support::Received, _| {
-        let headers = (0..150).map(|n| (format!("X-Many-{n}"), "v".repeat(100)));
-        headers.fold(
-            Answer::status(201).header("Location", "/orders/1"),
-            |answer, (name, value)| answer.header(&name, &value),
-        )
-    };
-    let upstream = Sink::with(many).await;
-    let server = gateway(&store, &upstream.url(), "keep_headers = [\"X-Many-149\"]")
-        .start()
-        .await;
-    // The client of these tests takes a hundred headers.
-    let post = "POST /api/orders HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ana\r\nIdempotency-Key: k\r\n\
-                Content-Type: application/json\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}";
-    let first = raw_exchange(server.public(), post.as_bytes(), Duration::from_secs(30)).await;
-    assert!(first.starts_with("HTTP/1.1 201"), "{first}");
-    assert_eq!(first.to_ascii_lowercase().matches("x-many-").count(), 150);
-    let again = keyed(&server, "k", "{}").await;
-    assert_eq!((again.status, again.is_replay()), (201, true));
-    assert_eq!(
-        (again.header("location"), again.header("x-many-149").len()),
-        ("/orders/1", 100)
-    );
-    assert_eq!(upstream.count(), 1);
-}
-
-async fn an_upgrade_is_not_offered_and_harms_nothing(store: TestStore) {
-    let upstream = orders().await;
-    let server = gateway(&store, &upstream.url(), "").start().await;
-    for (nth, line) in ["POST", "PUT", "GET"].into_iter().enumerate() {
-        let request = format!(
-            "{line} /api/orders HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ana\r\nIdempotency-Key: k\r\n\
-             Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nContent-Length: 2\r\n\r\n{{}}\
-             what follows is no request"
-        );
-        // Not the time of a body that never ends.
-        let answer = raw_exchange(server.public(), request.as_bytes(), Duration::from_secs(8)).await;
-        assert!(answer.starts_with("HTTP/1.1 201"), "{line}: {answer}");
-        assert_eq!(answer.matches("HTTP/1.1").count(), 1, "{answer}");
-        let received = &upstream.received()[nth];
-        assert_eq!((received.header("upgrade"), received.header("connection")), ("", ""));
-        if line != "GET" {
-            assert_eq!(received.body, b"{}", "{line}");
-        }
-    }
-    assert!(
-        keyed(&server, "k", "").await.status == 422,
-        "the body is part of the request"
-    );
-    assert_eq!(upstream.count(), 3);
 }
 
 async fn keys_are_visible_to_the_operator(store: TestStore) {
