@@ -105,6 +105,10 @@ pub async fn start(
     statements::refuse(config, &*store, &plan.routes).await?;
     let handlers = plan.routes.iter().map(|route| Arc::clone(&route.name)).collect();
     let pulls = Arc::new(http::Pulls::new(plan::pulled(&plan.routes)));
+    let running = match start.role {
+        Role::Ingest => Vec::new(),
+        Role::All | Role::Worker => plan::outside(&plan.routes),
+    };
     let worker = (start.role != Role::Ingest).then(|| {
         let settings = worker::Settings {
             concurrency: config.worker.concurrency,
@@ -152,6 +156,7 @@ pub async fn start(
             rate: config.quarantine.rate,
         },
         handlers,
+        running,
         adapters,
         gateways: Arc::clone(&gateways),
         engine: Arc::clone(&engine),
@@ -192,7 +197,7 @@ pub async fn start(
         tokio::spawn(upkeep(prometheus, stop.clone()));
     }
     Ok(Running {
-        public: (start.role != Role::Worker).then_some(public),
+        public,
         admin,
         store,
         engine,

@@ -49,6 +49,7 @@
 //!   that settles the delivery: what it does there happens **exactly once**. [`Native`] gives it a name and its events.
 //! - What a handler does elsewhere happens at least once, under [`Call::idempotency_key`]; [`Call::step`] records what is
 //!   done, so that a retry goes on after it. `examples/charge.rs` charges a card once, whenever the process dies.
+//! - [`testing`] gives attempts to a handler in a program's own tests.
 //!
 //! Everything else that this crate shows to the compiler (the hidden modules) belongs to the command, to its tests and
 //! measurements, and changes without notice.
@@ -84,6 +85,7 @@ pub mod seal;
 pub mod store;
 #[doc(hidden)]
 pub mod telemetry;
+pub mod testing;
 #[doc(hidden)]
 pub mod units;
 #[doc(hidden)]

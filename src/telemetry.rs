@@ -123,7 +123,7 @@ const METRICS: &[(&str, Kind, Option<Unit>, &str)] = &[
         "cerca_breaker_state",
         Kind::Gauge,
         None,
-        "Circuit breaker by destination of http handlers: 0 closed, 1 looking whether it is back, 2 open",
+        "Circuit breaker of the URL of http handlers in this process, by handler: 0 closed, 1 half-open, 2 open",
     ),
     (
         "cerca_claims_stale_total",

@@ -124,6 +124,15 @@ pub(super) fn pulled(routes: &[Route]) -> Vec<PullHandler> {
         .collect()
 }
 
+/// The handlers that may have a circuit breaker.
+pub(super) fn outside(routes: &[Route]) -> Vec<(Arc<str>, Arc<dyn handlers::Handler>)> {
+    let outside = |route: &Route| match &route.action {
+        Action::Outside(handler) => Some((Arc::clone(&route.name), Arc::clone(handler))),
+        Action::InStore(_) | Action::Native(_) | Action::Pull => None,
+    };
+    routes.iter().filter_map(outside).collect()
+}
+
 fn ready_gateways(config: &Config, problems: &mut Vec<Problem>, warnings: &mut Vec<Problem>) -> Vec<Gateway> {
     let mut gateways = Vec::with_capacity(config.gateways.len());
     for (index, spec) in config.gateways.iter().enumerate() {

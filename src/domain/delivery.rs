@@ -67,6 +67,10 @@ pub struct Claim {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
     Done,
+    /// Done by an earlier try, as its target says: nothing was sent now.
+    DoneEarlier {
+        detail: String,
+    },
     /// The handler's filter does not want the event: the delivery goes without an effect.
     Filtered {
         detail: String,
@@ -101,7 +105,7 @@ impl Outcome {
     #[must_use]
     pub fn recorded(&self) -> Option<AttemptOutcome> {
         match self {
-            Self::Done => Some(AttemptOutcome::Done),
+            Self::Done | Self::DoneEarlier { .. } => Some(AttemptOutcome::Done),
             Self::Retry { .. } => Some(AttemptOutcome::Retry),
             Self::Dead { .. } => Some(AttemptOutcome::Dead),
             Self::Unknown { .. } => Some(AttemptOutcome::Unknown),

@@ -6,6 +6,7 @@ mod delivery;
 mod event;
 mod intent;
 mod money;
+mod number;
 mod ordering;
 mod rate;
 mod request;
@@ -17,7 +18,8 @@ pub use delivery::{Attempt, AttemptOutcome, Claim, Delivery, DeliveryState, Outc
 pub use event::{BACKFILLED, EventStatus, NewEvent, StoredEvent};
 pub use intent::{Intent, MAX_INTENT_BYTES, MAX_KEY_BYTES, MAX_TOPIC_BYTES, OUTBOX};
 pub(crate) use money::{decimals, scaled};
+pub(crate) use number::exact_double;
 pub use ordering::{OrderedHandler, OrderingDead, lane};
-pub use rate::{Bucket, Rate};
+pub use rate::{Bucket, Rate, per_second};
 pub use request::{HeaderList, RawRequest};
 pub use retry::RetryPolicy;

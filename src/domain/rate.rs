@@ -1,6 +1,6 @@
 //! Rates: how many of something in how long, and the bucket that keeps to it.
 
-use std::{fmt, sync::Mutex, time::Duration};
+use std::{fmt, num::NonZero, sync::Mutex, time::Duration};
 
 use serde::{Deserialize, Deserializer, de};
 
@@ -110,6 +110,17 @@ impl<'de> Deserialize<'de> for Rate {
     }
 }
 
+/// So many a second: `100/s`, or `100` alone. What reprocessing goes by.
+///
+/// # Errors
+/// Says what was expected.
+pub fn per_second(text: &str) -> Result<NonZero<u32>, String> {
+    let count = text.strip_suffix("/s").unwrap_or(text).trim();
+    let digits = !count.is_empty() && count.bytes().all(|b| b.is_ascii_digit());
+    let count = digits.then(|| count.parse().ok()).flatten();
+    count.ok_or_else(|| format!("`{text}` is not a rate such as 100/s"))
+}
+
 /// A token bucket: full at first, filled evenly, empty after a burst.
 #[derive(Debug)]
 pub struct Bucket {
@@ -186,6 +197,15 @@ mod tests {
         assert_eq!(read("\"50/m\"").unwrap(), "50/m");
         for wrong in ["0", "-5", "1.5", "true", "\"fast\""] {
             assert!(read(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn rates_by_the_second_are_read() {
+        assert_eq!(per_second("100/s").map(NonZero::get), Ok(100));
+        assert_eq!(per_second("7").map(NonZero::get), Ok(7));
+        for wrong in ["0/s", "0", "", "/s", "1.5/s", "-1", "+1", "100/m", "99999999999/s"] {
+            assert!(per_second(wrong).unwrap_err().contains("not a rate"), "{wrong}");
         }
     }
 

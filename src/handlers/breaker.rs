@@ -1,44 +1,22 @@
-//! A circuit breaker for each destination: a target that does not answer is left alone for a while, and its deliveries wait
-//! without using attempts up. Each process has its own view of a destination, which all its handlers share.
+//! A circuit breaker for each address of a handler: a target that does not answer is left alone for a while, and its
+//! deliveries wait without using attempts up. Handlers share none, although they may have a host in common: one path that
+//! hangs says nothing of the others, and a host that is gone costs each handler a few attempts. Each process has its own view.
 
 use std::{
-    collections::{BTreeMap, btree_map::Entry},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use tokio::time::Instant;
 
-use super::BreakerSpec;
+use super::{BreakerSpec, BreakerState};
 
-/// How long others wait while one attempt looks whether the destination is back, at most.
+/// How long others wait while one attempt looks whether the target is back, at most.
 const LOOKING: Duration = Duration::from_secs(1);
 
-/// The breakers of a configuration, by destination.
-#[derive(Default)]
-pub(super) struct Breakers(BTreeMap<String, Arc<Breaker>>);
-
-impl Breakers {
-    /// The breaker of `host:port`.
-    ///
-    /// # Errors
-    /// Another handler of that destination has other settings.
-    pub(super) fn of(&mut self, destination: String, spec: BreakerSpec) -> Result<Arc<Breaker>, String> {
-        match self.0.entry(destination) {
-            Entry::Occupied(known) if known.get().spec != spec => Err(format!(
-                "`breaker` is one for all handlers of {}, and another handler of it has other settings",
-                known.key()
-            )),
-            Entry::Occupied(known) => Ok(known.get().clone()),
-            Entry::Vacant(free) => {
-                let breaker = Arc::new(Breaker::new(free.key().clone(), spec));
-                Ok(free.insert(breaker).clone())
-            }
-        }
-    }
-}
-
 pub(super) struct Breaker {
+    handler: String,
+    /// `host:port`, for people. The whole URL may hold a secret.
     destination: String,
     spec: BreakerSpec,
     state: Mutex<State>,
@@ -50,17 +28,19 @@ enum State {
     Closed { failures: u32 },
     /// None is made until then.
     Open { until: Instant },
-    /// One is under way, to see whether the destination is back.
-    HalfOpen,
+    /// One is under way, to see whether the target is back. Where it takes long, another may look from `next` on: what
+    /// hangs may be its event's fault.
+    HalfOpen { next: Instant },
 }
 
 impl Breaker {
-    fn new(destination: String, spec: BreakerSpec) -> Self {
-        Self {
+    pub(super) fn new(handler: &str, destination: String, spec: BreakerSpec) -> Arc<Self> {
+        Arc::new(Self {
+            handler: handler.to_owned(),
             destination,
             spec,
             state: Mutex::new(State::Closed { failures: 0 }),
-        }
+        })
     }
 
     /// The right to make one attempt. An attempt that ends without [`Pass::answered`] had no answer.
@@ -69,29 +49,34 @@ impl Breaker {
     /// Not now: how long to wait.
     pub(super) fn pass(self: &Arc<Self>) -> Result<Pass, Duration> {
         let mut state = self.state();
-        match *state {
-            State::Closed { .. } => {}
-            State::HalfOpen => return Err(self.spec.pause.min(LOOKING)),
-            State::Open { until } => {
-                let left = until.saturating_duration_since(Instant::now());
-                if !left.is_zero() {
-                    return Err(left);
-                }
-                self.change(&mut state, State::HalfOpen);
-            }
+        let (until, longest) = match *state {
+            State::Closed { .. } => return Ok(self.admitted()),
+            State::Open { until } => (until, Duration::MAX),
+            State::HalfOpen { next } => (next, LOOKING),
+        };
+        let now = Instant::now();
+        let left = until.saturating_duration_since(now);
+        if !left.is_zero() {
+            return Err(left.min(longest));
         }
-        Ok(Pass {
+        *state = State::HalfOpen {
+            next: now + self.spec.pause,
+        };
+        Ok(self.admitted())
+    }
+
+    fn admitted(self: &Arc<Self>) -> Pass {
+        Pass {
             breaker: self.clone(),
             is_answered: false,
-        })
+        }
     }
 
     /// How many attempts it would let through now.
     pub(super) fn room(&self) -> usize {
         match *self.state() {
             State::Closed { .. } => usize::MAX,
-            State::HalfOpen => 0,
-            State::Open { until } => usize::from(until <= Instant::now()),
+            State::Open { until } | State::HalfOpen { next: until } => usize::from(until <= Instant::now()),
         }
     }
 
@@ -99,48 +84,45 @@ impl Breaker {
         &self.destination
     }
 
+    /// How it stands, for people; `None` where it is switched off.
+    pub(super) fn shown(&self) -> Option<BreakerState> {
+        (self.spec.failures > 0).then(|| match *self.state() {
+            State::Closed { .. } => BreakerState::Closed,
+            State::HalfOpen { .. } => BreakerState::HalfOpen,
+            State::Open { .. } => BreakerState::Open,
+        })
+    }
+
     fn settle(&self, is_answered: bool) {
         let mut state = self.state();
-        let next = match (*state, is_answered) {
-            (State::Closed { .. } | State::HalfOpen, true) => State::Closed { failures: 0 },
+        let was_closed = matches!(*state, State::Closed { .. });
+        *state = match (*state, is_answered) {
+            // Also by one that was sent before it opened: the target is there.
+            (_, true) => State::Closed { failures: 0 },
             (State::Closed { failures }, false) => match failures.saturating_add(1) {
                 failures if failures < self.spec.failures || self.spec.failures == 0 => State::Closed { failures },
                 _ => self.opened(),
             },
-            (State::HalfOpen, false) => self.opened(),
-            // One that was sent before it opened says nothing new, unless that the destination is there.
-            (State::Open { .. }, true) => State::Closed { failures: 0 },
+            (State::HalfOpen { .. }, false) => self.opened(),
             (open @ State::Open { .. }, false) => open,
         };
-        self.change(&mut state, next);
+        match (was_closed, matches!(*state, State::Closed { .. })) {
+            (true, false) => tracing::warn!(
+                handler.name = self.handler,
+                destination = %self.destination,
+                pause_seconds = self.spec.pause.as_secs_f64(),
+                "a target does not answer and is left alone for a while"
+            ),
+            (false, true) => tracing::info!(
+                handler.name = self.handler, destination = %self.destination, "a target answers again"
+            ),
+            _ => {}
+        }
     }
 
     fn opened(&self) -> State {
         State::Open {
             until: Instant::now() + self.spec.pause,
-        }
-    }
-
-    fn change(&self, state: &mut State, next: State) {
-        let number = |state: &State| match state {
-            State::Closed { .. } => 0_u8,
-            State::HalfOpen => 1,
-            State::Open { .. } => 2,
-        };
-        let (before, after) = (number(state), number(&next));
-        *state = next;
-        if before == after {
-            return;
-        }
-        metrics::gauge!("cerca_breaker_state", "destination" => self.destination.clone()).set(f64::from(after));
-        match after {
-            2 => tracing::warn!(
-                destination = %self.destination,
-                pause_seconds = self.spec.pause.as_secs_f64(),
-                "a destination does not answer and is left alone for a while"
-            ),
-            0 => tracing::info!(destination = %self.destination, "a destination answers again"),
-            _ => {}
         }
     }
 
@@ -156,7 +138,7 @@ pub(super) struct Pass {
 }
 
 impl Pass {
-    /// The destination is there.
+    /// The target is there.
     pub(super) fn answered(mut self) {
         self.is_answered = true;
     }
@@ -176,7 +158,7 @@ mod tests {
     fn breaker(failures: u32) -> Arc<Breaker> {
         let pause = Duration::from_secs(10);
         let spec = BreakerSpec { failures, pause };
-        Breakers::default().of("example.com:443".into(), spec).unwrap()
+        Breaker::new("h", "example.com:443".into(), spec)
     }
 
     fn wait(breaker: &Arc<Breaker>) -> Option<u64> {
@@ -218,20 +200,32 @@ mod tests {
         for _ in 0..100 {
             drop(breaker.pass().unwrap());
         }
-        assert_eq!(breaker.room(), usize::MAX);
+        assert_eq!((breaker.room(), breaker.shown()), (usize::MAX, None));
     }
 
-    #[test]
-    fn a_destination_has_one_breaker_with_one_setting() {
-        let mut breakers = Breakers::default();
-        let spec = BreakerSpec::default();
-        let first = breakers.of("a:1".into(), spec).unwrap();
-        assert!(Arc::ptr_eq(&first, &breakers.of("a:1".into(), spec).unwrap()));
-        assert!(!Arc::ptr_eq(&first, &breakers.of("a:2".into(), spec).unwrap()));
-        let error = breakers
-            .of("a:1".into(), BreakerSpec { failures: 1, ..spec })
-            .err()
-            .unwrap();
-        assert!(error.starts_with("`breaker` is one for all handlers of a:1"), "{error}");
+    #[tokio::test(start_paused = true)]
+    async fn a_look_that_takes_long_does_not_keep_others_from_looking() {
+        let breaker = breaker(1);
+        assert_eq!(breaker.shown(), Some(BreakerState::Closed));
+        drop(breaker.pass().unwrap());
+        assert_eq!(breaker.shown(), Some(BreakerState::Open));
+        tokio::time::advance(Duration::from_secs(10)).await;
+        let hangs = breaker.pass().unwrap();
+        assert_eq!(breaker.shown(), Some(BreakerState::HalfOpen));
+        tokio::time::advance(Duration::from_secs(9)).await;
+        assert_eq!((breaker.room(), wait(&breaker)), (0, Some(1)));
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert_eq!(breaker.room(), 1);
+        breaker.pass().unwrap().answered();
+        assert_eq!(
+            breaker.shown(),
+            Some(BreakerState::Closed),
+            "the second look found it there"
+        );
+        let many: Vec<Pass> = (0..20).map(|_| breaker.pass().unwrap()).collect();
+        drop(hangs);
+        assert_eq!(breaker.room(), 0, "one failure in a row opens this one again");
+        many.into_iter().for_each(Pass::answered);
+        assert_eq!(breaker.room(), usize::MAX);
     }
 }

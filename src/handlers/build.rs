@@ -10,9 +10,7 @@ use std::{
 use secrecy::SecretString;
 
 use super::{
-    Action, FormFields, HandlerSpec, Kind, LogHandler, Normalizers, OnUnknown, OnUnknownSpec, Route, Shape,
-    breaker::Breakers,
-    brokers,
+    Action, FormFields, HandlerSpec, Kind, LogHandler, Normalizers, OnUnknown, OnUnknownSpec, Route, Shape, brokers,
     exec::Exec,
     http::{Http, Target},
     params::Params,
@@ -52,7 +50,6 @@ pub fn build(specs: &[HandlerSpec], context: &Context<'_>) -> Result<Vec<Route>,
     let mut names = HashSet::new();
     // Patterns are compiled again by whoever routes; here they are only checked.
     Router::new(specs)?;
-    let mut breakers = Breakers::default();
     specs
         .iter()
         .map(|spec| {
@@ -63,17 +60,17 @@ pub fn build(specs: &[HandlerSpec], context: &Context<'_>) -> Result<Vec<Route>,
             if !names.insert(spec.name.as_str()) {
                 return Err(problem("`name` is used twice; each handler needs its own".into()));
             }
-            route(spec, context, &mut breakers).map_err(problem)
+            route(spec, context).map_err(problem)
         })
         .collect()
 }
 
-fn route(spec: &HandlerSpec, context: &Context<'_>, breakers: &mut Breakers) -> Result<Route, String> {
+fn route(spec: &HandlerSpec, context: &Context<'_>) -> Result<Route, String> {
     check(spec)?;
     let on_unknown = on_unknown(spec)?;
     Ok(Route {
         name: spec.name.as_str().into(),
-        action: action(spec, context, on_unknown, breakers)?,
+        action: action(spec, context, on_unknown)?,
         retry: RetryPolicy {
             attempts: spec.retry.attempts,
             base: spec.retry.base,
@@ -100,12 +97,7 @@ fn on_unknown(spec: &HandlerSpec) -> Result<OnUnknown, String> {
     }
 }
 
-fn http(
-    spec: &HandlerSpec,
-    context: &Context<'_>,
-    on_unknown: OnUnknown,
-    breakers: &mut Breakers,
-) -> Result<Action, String> {
+fn http(spec: &HandlerSpec, context: &Context<'_>, on_unknown: OnUnknown) -> Result<Action, String> {
     let url = spec
         .url
         .as_deref()
@@ -120,6 +112,7 @@ fn http(
         std::fs::read(&path).map_err(|e| format!("`ca_file`: {} cannot be read: {e}", path.display()))
     });
     let target = Target {
+        name: &spec.name,
         url,
         secret: secret.as_ref(),
         timeout: spec.timeout,
@@ -130,23 +123,18 @@ fn http(
         breaker: spec.breaker.unwrap_or_default(),
         reuse: on_unknown != OnUnknown::Hold,
     };
-    Ok(Action::Outside(Arc::new(Http::new(target, breakers)?)))
+    Ok(Action::Outside(Arc::new(Http::new(target)?)))
 }
 
 fn resolve(context: &Context<'_>, key: &str, reference: &str) -> Result<SecretString, String> {
     (context.resolve)(reference).map_err(|e| format!("`{key}`: {e}"))
 }
 
-fn action(
-    spec: &HandlerSpec,
-    context: &Context<'_>,
-    on_unknown: OnUnknown,
-    breakers: &mut Breakers,
-) -> Result<Action, String> {
+fn action(spec: &HandlerSpec, context: &Context<'_>, on_unknown: OnUnknown) -> Result<Action, String> {
     Ok(match spec.kind {
         Kind::Log => Action::Outside(Arc::new(LogHandler::stdout())),
         Kind::Pull => Action::Pull,
-        Kind::Http => http(spec, context, on_unknown, breakers)?,
+        Kind::Http => http(spec, context, on_unknown)?,
         Kind::Native => Action::Native(spec.native.clone().ok_or(
             "`kind`: this program has no native handler of that name; it is one that a Rust program with Cerca as a \
              library registers",

@@ -1,7 +1,7 @@
 //! Runs a program for each event: the event as JSON on its standard input, its exit code as the outcome.
 //!
-//! Exit 0 is done, 75 (`EX_TEMPFAIL`) tries again, 65 (`EX_DATAERR`) gives up; any other code, and a signal, tries again.
-//! No shell is involved. Its standard output is discarded; the end of its standard error goes into the history.
+//! Exit 0 is done, 75 (`EX_TEMPFAIL`) tries again, 65 (`EX_DATAERR`) gives up; any other code tries again. A program that
+//! a signal ended said nothing, so its outcome is unknown. No shell is involved. Its standard output is discarded; the end of its standard error goes into the history.
 
 use std::{
     ffi::OsString,
@@ -71,6 +71,7 @@ impl Exec {
     async fn run(&self, outgoing: &Outgoing<'_>) -> Result<(), Failure> {
         let claim = outgoing.claim;
         let event = &claim.event;
+        let input = input(outgoing, &self.normalizers)?;
         // As in HTTP headers, and for the same reason: a variable cannot hold every id.
         let mut child = Command::new(&self.program)
             .args(&self.arguments)
@@ -98,10 +99,7 @@ impl Exec {
         let mut group = Group(child.id());
         let (stdin, stderr) = (child.stdin.take(), child.stderr.take());
         let tail = Mutex::default();
-        let mut talk = Box::pin(join(
-            feed(stdin, input(outgoing, &self.normalizers)?),
-            listen(stderr, &tail),
-        ));
+        let mut talk = Box::pin(join(feed(stdin, input), listen(stderr, &tail)));
         let status = tokio::select! {
             biased;
             _ = &mut talk => child.wait().await,
@@ -111,7 +109,10 @@ impl Exec {
             }
         };
         drop(talk);
-        let status = status.map_err(|e| Failure::Retry(format!("cannot wait for the program: {e}")))?;
+        let status = status.map_err(|e| {
+            let error = format!("cannot wait for the program: {e}; whether it had its effect is unknown");
+            Failure::Unknown(error)
+        })?;
         // It has ended, and its number may be given to another; what it left behind on purpose may stay.
         group.0 = None;
         judge(status, &tail.into_inner().unwrap_or_else(PoisonError::into_inner))
@@ -168,10 +169,12 @@ fn judge(status: ExitStatus, tail: &[u8]) -> Result<(), Failure> {
     } else {
         format!("{status}: {text}")
     };
-    match status.code() {
-        Some(GIVE_UP) => Err(Failure::GiveUp(error)),
-        Some(TRY_AGAIN) | Some(_) | None => Err(Failure::Retry(error)),
-    }
+    Err(match status.code() {
+        Some(GIVE_UP) => Failure::GiveUp(error),
+        Some(TRY_AGAIN | _) => Failure::Retry(error),
+        // By the system when memory runs out, or by a person: it may have been done, or not.
+        None => Failure::Unknown(format!("{error}; whether it had its effect is unknown")),
+    })
 }
 
 fn input(outgoing: &Outgoing<'_>, normalizers: &Normalizers) -> Result<Vec<u8>, Failure> {
@@ -205,10 +208,22 @@ mod tests {
         assert_eq!(gave_up, Err(Failure::GiveUp("exit status: 65: no such order".into())));
         assert_eq!(outcome("exit 75").await, Err(Failure::Retry("exit status: 75".into())));
         assert_eq!(outcome("exit 1").await, Err(Failure::Retry("exit status: 1".into())));
-        let Err(Failure::Retry(error)) = outcome("kill -9 $$").await else {
-            panic!("a retry was expected")
-        };
-        assert!(error.starts_with("signal: 9"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn of_a_program_that_was_killed_nobody_knows() {
+        for (signal, name) in [("9", "signal: 9"), ("15", "signal: 15"), ("11", "signal: 11")] {
+            let Err(Failure::Unknown(error)) = outcome(&format!("echo half >&2; kill -{signal} $$")).await else {
+                panic!("an unknown outcome was expected")
+            };
+            assert!(error.starts_with(name) && error.contains(": half; whether"), "{error}");
+        }
+        // The shell lives on, and says how its child ended: that is an answer.
+        let told = outcome("sh -c 'kill -9 $$' 2>/dev/null; exit $?").await;
+        assert!(
+            matches!(&told, Err(Failure::Retry(error)) if error.starts_with("exit status: 137")),
+            "{told:?}"
+        );
     }
 
     #[tokio::test]

@@ -11,7 +11,7 @@ use std::{error::Error as _, sync::Arc, time::Duration};
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use futures_util::future::BoxFuture;
 use hmac::{Hmac, KeyInit as _, Mac as _};
-use jiff::{Timestamp, fmt::rfc2822};
+use jiff::Timestamp;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::{
     Body, Client, Method, RequestBuilder, Response, StatusCode, Url,
@@ -21,8 +21,8 @@ use secrecy::{ExposeSecret as _, SecretString};
 use sha2::Sha256;
 
 use super::{
-    AllowPrivate, BreakerSpec, Failure, Handler, Outgoing, Probed,
-    breaker::{Breaker, Breakers, Pass},
+    AllowPrivate, BreakerSpec, BreakerState, Failure, Handler, Outgoing, Probed,
+    breaker::{Breaker, Pass},
     encode,
     guard::Guard,
     http_client::{Watched, client},
@@ -61,6 +61,8 @@ const NEVER: &[&str] = &[
 
 /// What a handler is made of.
 pub(super) struct Target<'a> {
+    /// The handler's.
+    pub(super) name: &'a str,
     pub(super) url: &'a str,
     pub(super) secret: Option<&'a SecretString>,
     pub(super) timeout: Duration,
@@ -89,7 +91,7 @@ struct Probe {
 }
 
 impl Http {
-    pub(super) fn new(target: Target<'_>, breakers: &mut Breakers) -> Result<Self, String> {
+    pub(super) fn new(target: Target<'_>) -> Result<Self, String> {
         let url = parse("url", target.url)?;
         let probe_url = target.probe.map(Probe::check).transpose()?;
         let hosts = [Some(&url), probe_url.as_ref()];
@@ -100,13 +102,13 @@ impl Http {
         let probe = match (target.probe, probe_url) {
             (Some(text), Some(url)) => Some(Probe {
                 url: text.into(),
-                breaker: breakers.of(destination(&url), target.breaker)?,
+                breaker: Breaker::new(target.name, destination(&url), target.breaker),
             }),
             _ => None,
         };
         Ok(Self {
             key: target.secret.map(Key::new).transpose()?,
-            breaker: breakers.of(destination(&url), target.breaker)?,
+            breaker: Breaker::new(target.name, destination(&url), target.breaker),
             client: client(&target, guard)?,
             url,
             probe,
@@ -237,7 +239,7 @@ fn pass(breaker: &Arc<Breaker>) -> Result<Pass, Failure> {
     breaker.pass().map_err(|after| Failure::NotNow {
         after,
         error: format!(
-            "{} does not answer and is left alone for a while",
+            "the target at {} does not answer and is left alone for a while",
             breaker.destination()
         ),
     })
@@ -267,6 +269,10 @@ impl Handler for Http {
 
     fn room(&self) -> usize {
         self.breaker.room()
+    }
+
+    fn breaker(&self) -> Option<BreakerState> {
+        self.breaker.shown()
     }
 
     fn probe<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<Probed, Failure>> {
@@ -312,13 +318,14 @@ fn stored(event: &StoredEvent) -> HeaderMap {
         .collect()
 }
 
-/// When the target wants to be asked again: seconds, or a date of HTTP.
+/// When the target wants to be asked again: seconds, or a date of HTTP in any of its three forms. `None` for anything else, and
+/// for a time that has passed. The worker keeps it within its limits.
 fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
     let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
-    if let Ok(seconds) = text.parse() {
-        return Some(Duration::from_secs(seconds));
+    if !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()) {
+        return Some(Duration::from_secs(text.parse().unwrap_or(u64::MAX)));
     }
-    let date = rfc2822::DateTimeParser::new().parse_timestamp(text).ok()?;
+    let date = Timestamp::try_from(httpdate::parse_http_date(text).ok()?).ok()?;
     Duration::try_from(date.duration_since(now)).ok()
 }
 

@@ -167,7 +167,7 @@ async fn a_public_name_that_turns_inside_is_refused() {
             .unwrap()
             .looking_up(|_| Ok(vec![([127, 0, 0, 1], 0).into()]));
         let client = client(&target, guard).unwrap();
-        let mut handler = Http::new(target, &mut Breakers::default()).unwrap();
+        let mut handler = Http::new(target).unwrap();
         handler.client = client;
         handler.handle(&Outgoing::raw(&claim("evt_1", "{}"))).await
     };

@@ -65,11 +65,12 @@ impl Server {
 
 /// A handler with what the test changes.
 pub(super) fn http<'a>(url: &'a str, change: impl FnOnce(Target<'a>) -> Target<'a>) -> Http {
-    Http::new(change(usual(url)), &mut Breakers::default()).unwrap()
+    Http::new(change(usual(url))).unwrap()
 }
 
 pub(super) fn usual(url: &str) -> Target<'_> {
     Target {
+        name: "h",
         url,
         secret: None,
         timeout: Duration::from_secs(20),
@@ -222,6 +223,42 @@ fn a_date_may_say_when() {
     let date = headers("Sun, 06 Nov 1994 08:49:37 GMT");
     assert_eq!(retry_after(&date, now), Some(Duration::from_secs(60)));
     assert_eq!(retry_after(&date, now + Duration::from_secs(3600)), None);
+    for other_form in ["Sunday, 06-Nov-94 08:49:37 GMT", "Sun Nov  6 08:49:37 1994"] {
+        assert_eq!(
+            retry_after(&headers(other_form), now),
+            Some(Duration::from_secs(60)),
+            "{other_form}"
+        );
+    }
+}
+
+#[test]
+fn what_is_no_time_asks_for_nothing() {
+    let asks = |text: &'static str| {
+        let headers = HeaderMap::from_iter([(RETRY_AFTER, HeaderValue::from_static(text))]);
+        retry_after(&headers, Timestamp::UNIX_EPOCH)
+    };
+    for text in [
+        "",
+        " ",
+        "-1",
+        "+5",
+        "1.5",
+        "1e9",
+        "soon",
+        "120, 60",
+        "Sun, 99 Nov 1994 08:49:37 GMT",
+    ] {
+        assert_eq!(asks(text), None, "{text:?}");
+    }
+    assert_eq!(asks(" 0 "), Some(Duration::ZERO));
+    assert_eq!(asks("1000000000"), Some(Duration::from_secs(1_000_000_000)));
+    let more_than_a_word = asks("99999999999999999999999999");
+    assert_eq!(
+        more_than_a_word,
+        Some(Duration::from_secs(u64::MAX)),
+        "the worker caps it"
+    );
 }
 
 #[tokio::test]

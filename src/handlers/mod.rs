@@ -59,6 +59,11 @@ pub trait Handler: Send + Sync {
         usize::MAX
     }
 
+    /// How its circuit breaker stands; `None` for a handler that has none.
+    fn breaker(&self) -> Option<BreakerState> {
+        None
+    }
+
     /// Asks the target whether an earlier try had its effect. Called only where a probe is configured, and when an earlier
     /// try ended without an answer.
     ///
@@ -67,6 +72,36 @@ pub trait Handler: Send + Sync {
     fn probe<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<Probed, Failure>> {
         let _ = claim;
         Box::pin(async { Ok(Probed::Nothing) })
+    }
+}
+
+/// How the circuit breaker of a handler stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BreakerState {
+    /// Deliveries flow.
+    Closed,
+    /// One delivery looks whether the target is back; the others wait.
+    HalfOpen,
+    /// The target does not answer and is left alone for a while.
+    Open,
+}
+
+impl BreakerState {
+    pub const ALL: [Self; 3] = [Self::Closed, Self::HalfOpen, Self::Open];
+
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Closed => "closed",
+            Self::HalfOpen => "half_open",
+            Self::Open => "open",
+        }
+    }
+
+    /// Reads what [`Self::as_str`] gives.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|state| state.as_str() == text)
     }
 }
 

@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 
 use super::{
     Failure, FormFields, HandlerSpec, Normalizers, Outgoing, envelope,
-    jq::{self, Jq},
+    jq::{self, Jq, Pace},
     normalized,
 };
 use crate::{
@@ -38,6 +38,7 @@ pub enum Format {
 /// The `when`, `transform` and `format` of one handler.
 pub struct Shape {
     filters: Option<Arc<Filters>>,
+    pace: Arc<Pace>,
     format: Format,
     normalizers: Arc<Normalizers>,
 }
@@ -92,6 +93,7 @@ impl Shape {
         let format = spec.format.unwrap_or_default();
         Ok((filters.is_some() || format != Format::Raw).then(|| Self {
             filters,
+            pace: Arc::default(),
             format,
             normalizers: normalizers.clone(),
         }))
@@ -106,7 +108,7 @@ impl Shape {
         let mut outgoing = Outgoing::raw(claim);
         if let Some(filters) = &self.filters {
             let (filters, its_claim) = (filters.clone(), claim.clone());
-            let given = jq::run_apart(move || filters.run(&its_claim)).await;
+            let given = jq::run_apart(&self.pace, move || filters.run(&its_claim)).await;
             let unrun = || Err(Failure::Retry("the filter could not be run".into()));
             match given.unwrap_or_else(unrun)? {
                 Given::Nothing(value) => return Ok(Shaped::Filtered(format!("`when` gave {value}"))),

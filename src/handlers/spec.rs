@@ -52,7 +52,7 @@ pub struct HandlerSpec {
     pub ca_file: Option<String>,
     /// `http`: a URL with `{idempotency_key}` that says whether an earlier try had its effect (2xx) or not (404).
     pub probe: Option<String>,
-    /// `http`: when a destination that does not answer is left alone. One setting for all handlers of a destination.
+    /// `http`: when a target that does not answer is left alone.
     pub breaker: Option<BreakerSpec>,
     /// `sql`: one statement.
     pub statement: Option<String>,
@@ -280,7 +280,7 @@ pub enum OnUnknownSpec {
 pub struct BreakerSpec {
     /// Attempts without an answer, one after the other, that open it; 0 for no breaker.
     pub failures: u32,
-    /// How long the destination is then left alone, before one attempt looks again.
+    /// How long the target is then left alone, before one attempt looks again.
     #[serde(with = "crate::units::duration")]
     pub pause: Duration,
 }

@@ -14,7 +14,10 @@ use sqlx::{
 use tokio::sync::OnceCell;
 
 use super::{Failure, Handler, Outgoing, SqlAction, params::Params};
-use crate::store::{SqlValue, run_elsewhere};
+use crate::{
+    domain::exact_double,
+    store::{SqlValue, run_elsewhere},
+};
 
 /// Connections to one other database, at most.
 const CONNECTIONS: u32 = 16;
@@ -113,7 +116,7 @@ impl Handler for InSqlite {
                     SqlValue::Null => query.bind(None::<i64>),
                     SqlValue::Bool(v) => query.bind(v),
                     SqlValue::Int(v) => query.bind(v),
-                    SqlValue::Number(text) => match float(&text) {
+                    SqlValue::Number(text) => match exact_double(&text) {
                         Some(v) => query.bind(v),
                         None => query.bind(text),
                     },
@@ -124,12 +127,6 @@ impl Handler for InSqlite {
             query.execute(pool).await.map(drop).map_err(|e| failure(&e))
         })
     }
-}
-
-/// A number with a fraction or an exponent, where that is what a double can hold; a large integer stays text.
-fn float(number: &str) -> Option<f64> {
-    let value = number.parse::<f64>().ok()?;
-    (number.contains(['.', 'e', 'E']) && value.is_finite()).then_some(value)
 }
 
 /// The database's message; its detail line would hold values of the body.

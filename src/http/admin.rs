@@ -191,8 +191,9 @@ pub(super) async fn discard_event(state: &State, provider: &str, id: &str, who: 
 /// `GET /stats`
 pub(super) async fn stats(request: HttpRequest, state: web::Data<State>) -> Answer {
     query::none(request.query_string())?;
-    let stats = state.store.stats().await.map_err(failed)?;
-    Ok(ok(&StatsJson::from(&stats)))
+    let mut stats = state.store.stats().await.map_err(failed)?;
+    json::add_idle(&mut stats, state.handlers.iter().map(|name| &**name));
+    Ok(ok(&StatsJson::from(&stats).with_breakers(|name| state.breaker(name))))
 }
 
 /// `GET /providers`

@@ -8,6 +8,7 @@ use std::{
 use actix_web::{HttpResponse, http::header, web};
 
 use crate::{
+    handlers::BreakerState,
     idempotency::KEYS,
     store::{Backlog, Stats},
 };
@@ -83,6 +84,16 @@ pub(super) async fn metrics(state: web::Data<State>) -> HttpResponse {
             ("unknown", keys.unknown),
         ] {
             ::metrics::gauge!(KEYS, "state" => name).set(count(keys));
+        }
+    }
+    for (name, handler) in &state.running {
+        if let Some(breaker) = handler.breaker() {
+            let number = match breaker {
+                BreakerState::Closed => 0.0,
+                BreakerState::HalfOpen => 1.0,
+                BreakerState::Open => 2.0,
+            };
+            ::metrics::gauge!("cerca_breaker_state", "handler" => name.to_string()).set(number);
         }
     }
     metrics::body_bytes().set(count(state.budget.used() as u64));

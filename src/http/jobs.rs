@@ -1,5 +1,7 @@
 //! Reprocessing that goes on behind the answer: jobs of the API, which survive a restart.
 
+use std::num::NonZero;
+
 use actix_web::{HttpRequest, HttpResponse, http::StatusCode, web};
 use jiff::Timestamp;
 use serde::Serialize;
@@ -31,8 +33,8 @@ pub struct JobJson<'a> {
     /// In words.
     pub filter: String,
     pub handlers: Option<Vec<&'a str>>,
-    /// Events a second, at most.
-    pub rate: Option<u32>,
+    /// Events a second, at most: `100/s`.
+    pub rate: Option<String>,
     /// Events that matched at its start.
     pub total: u64,
     /// Events gone through.
@@ -56,7 +58,7 @@ impl<'a> From<&'a Job> for JobJson<'a> {
                 .handlers
                 .as_ref()
                 .map(|names| names.iter().map(|name| &**name).collect()),
-            rate: job.rate,
+            rate: job.rate.map(|rate| format!("{rate}/s")),
             total: job.total,
             events: job.events,
             deliveries: job.deliveries,
@@ -82,7 +84,7 @@ pub(super) async fn begin_job(
         filter,
         handlers,
         forget_steps: asked.forget_steps,
-        rate: asked.rate.map(Into::into),
+        rate: asked.rate.map(NonZero::get),
         runner: Runner::Server,
     };
     let job = state.store.begin_job(new, by(actor, asked.reason)).await;

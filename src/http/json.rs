@@ -7,6 +7,7 @@ use serde_json::value::RawValue;
 use crate::{
     adapters::Normalize,
     domain::{Attempt, Delivery},
+    handlers::BreakerState,
     ingest::{Normalized, Original},
     store::{EventDetail, EventRow, HandlerStats, Page, Received, Stats, Step},
 };
@@ -206,6 +207,9 @@ pub struct HandlerStatsJson<'a> {
     pub dead: u64,
     /// Age of the oldest delivery that is due and not claimed; `null` when none is.
     pub oldest_due_seconds: Option<f64>,
+    /// How the circuit breaker of its URL stands in the process that answers: `closed`, `half_open` or `open`; `null` where
+    /// there is none, or where that process runs no handlers.
+    pub breaker: Option<&'static str>,
 }
 
 #[derive(Debug, Serialize)]
@@ -236,6 +240,30 @@ impl<'a> From<&'a Stats> for StatsJson<'a> {
     }
 }
 
+impl StatsJson<'_> {
+    /// Says how the circuit breakers of handlers stand.
+    #[must_use]
+    pub fn with_breakers(mut self, of: impl Fn(&str) -> Option<BreakerState>) -> Self {
+        for handler in &mut self.handlers {
+            handler.breaker = of(handler.handler).map(BreakerState::as_str);
+        }
+        self
+    }
+}
+
+/// Adds the configured handlers that have nothing to do.
+pub fn add_idle<'a>(stats: &mut Stats, handlers: impl IntoIterator<Item = &'a str>) {
+    for handler in handlers {
+        if !stats.handlers.iter().any(|known| known.handler == handler) {
+            stats.handlers.push(HandlerStats {
+                handler: handler.to_owned(),
+                ..HandlerStats::default()
+            });
+        }
+    }
+    stats.handlers.sort_by(|a, b| a.handler.cmp(&b.handler));
+}
+
 impl<'a> From<&'a HandlerStats> for HandlerStatsJson<'a> {
     fn from(stats: &'a HandlerStats) -> Self {
         Self {
@@ -245,6 +273,7 @@ impl<'a> From<&'a HandlerStats> for HandlerStatsJson<'a> {
             blocked: stats.blocked,
             dead: stats.dead,
             oldest_due_seconds: stats.oldest_due.map(|age| age.as_secs_f64()),
+            breaker: None,
         }
     }
 }

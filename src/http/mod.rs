@@ -45,12 +45,14 @@ use actix_web::{
     middleware::from_fn,
     web::{self, ServiceConfig},
 };
+use futures_util::future::try_join_all;
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     adapters::Registry,
+    handlers::{self, BreakerState},
     idempotency::{Engine, Gateways, Idempotent, Principal},
     store::{Store, answers},
 };
@@ -71,17 +73,13 @@ pub fn keeps_header(name: &str) -> bool {
     headers::is_stored(name, &[])
 }
 
-/// The routes of the public server; the first only where it takes webhooks.
-fn public_routes(config: &mut ServiceConfig, webhooks: bool) {
+/// The routes of the public server.
+fn public_routes(config: &mut ServiceConfig) {
     config
         .service(get("/healthz", health::live))
-        .service(get("/readyz", health::ready));
-    // `/webhooks/{provider}` is read by hand: a pattern would cost every request a regular expression.
-    if webhooks {
-        config.default_service(web::to(receive::receive));
-    } else {
-        config.default_service(web::to(nowhere));
-    }
+        .service(get("/readyz", health::ready))
+        // `/webhooks/{provider}` is read by hand: a pattern would cost every request a regular expression.
+        .default_service(web::to(receive::receive));
 }
 
 /// The routes of the admin server.
@@ -142,6 +140,8 @@ pub struct Services {
     pub quarantine: QuarantineLimits,
     /// Names of the configured handlers, to which events may be reprocessed.
     pub handlers: Vec<Arc<str>>,
+    /// Those of them that run in this process and may have a circuit breaker.
+    pub running: Vec<(Arc<str>, Arc<dyn handlers::Handler>)>,
     /// What is known of the senders, for people.
     pub adapters: Arc<Registry>,
     /// Routes of the gateway on the public listener.
@@ -160,6 +160,7 @@ struct State {
     router: Router,
     pulls: Arc<Pulls>,
     handlers: Vec<Arc<str>>,
+    running: Vec<(Arc<str>, Arc<dyn handlers::Handler>)>,
     adapters: Arc<Registry>,
     gateways: Arc<Gateways>,
     engine: Arc<Engine>,
@@ -174,28 +175,35 @@ struct State {
     shutdown: CancellationToken,
 }
 
-/// The two servers while they run.
+impl State {
+    /// How the circuit breaker of a handler stands here.
+    fn breaker(&self, handler: &str) -> Option<BreakerState> {
+        let running = self.running.iter().find(|(name, _)| **name == *handler);
+        running.and_then(|(_, handler)| handler.breaker())
+    }
+}
+
+/// The servers while they run.
 pub struct Running {
-    /// Where the public server listens, with the port that was taken.
-    pub public: SocketAddr,
+    /// Where the public server listens, with the port that was taken; `None` where there is none.
+    pub public: Option<SocketAddr>,
     pub admin: SocketAddr,
-    servers: [JoinHandle<io::Result<()>>; 2],
+    servers: Vec<JoinHandle<io::Result<()>>>,
 }
 
 impl Running {
-    /// Resolves when both servers have stopped and every request in flight is answered (or its time is up), or as soon
+    /// Resolves when the servers have stopped and every request in flight is answered (or its time is up), or as soon
     /// as one fails.
     ///
     /// # Errors
     /// What made a server stop before it was told to.
     pub async fn stopped(self) -> io::Result<()> {
-        let [public, admin] = self.servers;
         let ended = |server: JoinHandle<io::Result<()>>| async { server.await.map_err(io::Error::other)? };
-        tokio::try_join!(ended(public), ended(admin)).map(|_| ())
+        try_join_all(self.servers.into_iter().map(ended)).await.map(|_| ())
     }
 }
 
-/// Binds both listeners and starts both servers on threads of their own, within a tokio runtime. They stop accepting,
+/// Binds the listeners and starts the servers on threads of their own, within a tokio runtime. They stop accepting,
 /// and finish what is in flight, when `shutdown` is cancelled.
 ///
 /// # Errors
@@ -211,6 +219,7 @@ pub fn start(settings: Settings, services: Services, shutdown: CancellationToken
         router: services.router,
         pulls: services.pulls,
         handlers: services.handlers,
+        running: services.running,
         adapters: services.adapters,
         gateways: services.gateways,
         engine: services.engine,
@@ -237,7 +246,7 @@ pub fn start(settings: Settings, services: Services, shutdown: CancellationToken
                 upgrade::ignore(&mut request);
                 service.call(request)
             })
-            .configure(|config| public_routes(config, settings.webhooks))
+            .configure(public_routes)
     })
     .on_connect(move |io, data| connections.opened(io, data))
     .workers(workers)
@@ -284,13 +293,17 @@ pub fn start(settings: Settings, services: Services, shutdown: CancellationToken
             (address, server)
         }};
     }
-    let (public_address, public) = bind!(public, settings.listen, "server");
-    let (admin_address, admin) = bind!(admin, settings.admin_listen, "admin");
-    Ok(Running {
-        public: public_address,
-        admin: admin_address,
-        servers: [tokio::spawn(public.run()), tokio::spawn(admin.run())],
-    })
+    let public = match settings.webhooks {
+        true => Some(bind!(public, settings.listen, "server")),
+        false => None,
+    };
+    let (admin, admin_server) = bind!(admin, settings.admin_listen, "admin");
+    let mut servers = vec![tokio::spawn(admin_server.run())];
+    let public = public.map(|(address, server)| {
+        servers.push(tokio::spawn(server.run()));
+        address
+    });
+    Ok(Running { public, admin, servers })
 }
 
 /// Which listener it is, and why it cannot be had.

@@ -1,15 +1,15 @@
 //! What the admin API reads from URLs and JSON bodies: filters, cursors, paths. Unknown names are errors that say so,
 //! because a filter that is misspelt and ignored selects too much.
 
-use std::{collections::HashSet, str::FromStr};
+use std::{collections::HashSet, num::NonZero, str::FromStr};
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use jiff::Timestamp;
 use percent_encoding::percent_decode_str;
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 
 use crate::{
-    domain::EventStatus,
+    domain::{EventStatus, per_second},
     store::{EventFilter, RefusedFilter},
 };
 
@@ -222,8 +222,23 @@ pub(super) struct ReprocessMany {
     pub forget_steps: bool,
     /// Answer at once with a job, and go on behind.
     pub background: bool,
-    /// Events a second; makes it a job.
-    pub rate: Option<std::num::NonZero<u32>>,
+    /// Events a second, as `100/s` or a number; makes it a job.
+    #[serde(deserialize_with = "by_the_second")]
+    pub rate: Option<NonZero<u32>>,
+}
+
+fn by_the_second<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<NonZero<u32>>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged, expecting = "`rate` is a text such as \"100/s\", or a number from 1")]
+    enum Said {
+        Text(String),
+        Number(NonZero<u32>),
+    }
+    Ok(match Option::<Said>::deserialize(deserializer)? {
+        None => None,
+        Some(Said::Text(text)) => Some(per_second(&text).map_err(serde::de::Error::custom)?),
+        Some(Said::Number(number)) => Some(number),
+    })
 }
 
 impl ReprocessMany {

@@ -10,7 +10,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 pub struct Settings {
     /// Where senders call. Default `127.0.0.1:8080`; port 0 takes a free one.
     pub listen: SocketAddr,
-    /// Whether the public server takes webhooks; where not, as on a pure worker, it answers health only. Default true.
+    /// Whether there is a public server; a pure worker has none. Default true.
     pub webhooks: bool,
     /// Where people and metrics call. Default `127.0.0.1:8081`.
     pub admin_listen: SocketAddr,

@@ -26,6 +26,8 @@ const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(24 * 3600);
 pub(super) enum Verdict {
     Failed(Failure),
     Done,
+    /// An earlier attempt had its effect.
+    DoneEarlier(String),
     /// The handler's filter does not want the event.
     Filtered(String),
     /// Effect and settle are committed already.
@@ -68,6 +70,7 @@ pub(super) async fn attempt(
     lane.metrics.seconds.record(duration);
     let outcome = match verdict {
         Verdict::Done => Outcome::Done,
+        Verdict::DoneEarlier(detail) => Outcome::DoneEarlier { detail },
         Verdict::Filtered(detail) => Outcome::Filtered { detail },
         Verdict::Failed(failure) => judge(&lane.route, claim.attempt, failure, rand::random()),
         Verdict::Applied => return lane.metrics.done.increment(1),
@@ -201,7 +204,7 @@ fn judge(route: &Route, attempt: u32, failure: Failure, random: f64) -> Outcome 
 
 fn report(lane: &Lane, claim: &Claim, outcome: &Outcome) {
     match outcome {
-        Outcome::Done => lane.metrics.done.increment(1),
+        Outcome::Done | Outcome::DoneEarlier { .. } => lane.metrics.done.increment(1),
         Outcome::Released => lane.metrics.released.increment(1),
         Outcome::Retry { .. } => lane.metrics.retry.increment(1),
         Outcome::Filtered { .. } => lane.metrics.filtered.increment(1),

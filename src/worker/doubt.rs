@@ -47,7 +47,9 @@ async fn settle(shared: &Shared, lane: &Lane, claim: &Claim, policy: OnUnknown) 
     };
     let limit = lane.route.timeout;
     match timeout(limit, handler.probe(claim)).await {
-        Ok(Ok(Probed::Effect)) => Some(Verdict::Done),
+        Ok(Ok(Probed::Effect)) => Some(Verdict::DoneEarlier(
+            "the probe found that an earlier try had its effect; nothing was sent again".into(),
+        )),
         Ok(Ok(Probed::Nothing)) => None,
         Ok(Err(failure)) => Some(Verdict::Failed(failure)),
         Err(_) => Some(Verdict::Failed(Failure::Unknown(format!(

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::support::{Answer, Setup, Sink, TestStore, on_both_stores, wait_until};
+use crate::support::{Answer, Setup, Signal, Sink, TestStore, on_both_stores, wait_until};
 
 on_both_stores!(
     sent_and_not_answered_is_unknown_and_tried_again_under_the_same_key,
@@ -15,6 +15,7 @@ on_both_stores!(
     a_probe_that_does_not_know_is_asked_again,
     a_probe_decides_after_a_crash,
     a_program_that_is_killed_at_its_timeout_is_unknown,
+    a_program_that_is_killed_from_outside_is_held_too,
 );
 
 fn http(sink: &Sink, keys: &str) -> String {
@@ -108,6 +109,8 @@ async fn a_probe_that_finds_the_effect_ends_the_delivery(store: TestStore) {
     server.stripe("evt_1").await;
     let event = server.wait_for("stripe", "evt_1", "done").await;
     assert_eq!(outcomes(&event), ["unknown", "done"], "{event}");
+    let found = "the probe found that an earlier try had its effect; nothing was sent again";
+    assert_eq!(event["attempts"][1]["detail"], found, "{event}");
     assert_eq!((sink.count(), asked.count()), (1, 1));
     let question = &asked.received()[0];
     assert_eq!(question.line, "GET /hook/stripe%3Aevt_1%3Apay HTTP/1.1");
@@ -168,4 +171,24 @@ async fn a_program_that_is_killed_at_its_timeout_is_unknown(store: TestStore) {
             .starts_with("no answer within 300ms"),
         "{event}"
     );
+}
+
+async fn a_program_that_is_killed_from_outside_is_held_too(store: TestStore) {
+    let server = Setup::new(&store)
+        .exec(
+            "slow",
+            "echo $$ > pid.new; mv pid.new pid; sleep 600",
+            "on_unknown = \"hold\"",
+        )
+        .start()
+        .await;
+    server.stripe("evt_1").await;
+    let file = store.folder().join("pid");
+    wait_until("the program runs", async || file.exists()).await;
+    let pid = std::fs::read_to_string(&file).unwrap().trim().parse().unwrap();
+    Signal::Kill.send(pid);
+    let event = server.wait_for("stripe", "evt_1", "failed").await;
+    assert_eq!(outcomes(&event), ["unknown"], "{event}");
+    let detail = event["attempts"][0]["detail"].as_str().unwrap();
+    assert!(detail.starts_with("signal: 9"), "{event}");
 }

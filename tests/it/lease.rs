@@ -86,7 +86,22 @@ fn a_worker_does_what_an_ingest_only_process_has_stored() {
     run(Engine::Postgres, async |store: TestStore| {
         let setup = Setup::new(&store).exec("mark", "echo try >>tries", "");
         let ingest = setup.clone().role("ingest").start().await;
-        let _worker = setup.clone().role("worker").start().await;
+        // Where webhooks come in is the other's address: a worker takes none, and must not hold the port.
+        let taken: &'static str = ingest.public().to_string().leak();
+        let worker = setup
+            .clone()
+            .environment("CERCA_SERVER__LISTEN", taken)
+            .admin_token("a token")
+            .role("worker");
+        let worker = worker.start().await;
+        assert!(worker.log().contains("\"public\":\"\""), "{}", worker.log());
+        let stranger = reqwest::Client::builder().no_proxy().build().unwrap();
+        let status = async |path: &str| {
+            let url = format!("http://{}{path}", worker.admin());
+            stranger.get(url).send().await.unwrap().status().as_u16()
+        };
+        assert_eq!((status("/healthz").await, status("/readyz").await), (200, 200));
+        assert_eq!((status("/metrics").await, status("/webhooks/stripe").await), (401, 401));
         ingest.stripe("evt_1").await;
         ingest.wait_for("stripe", "evt_1", "done").await;
         assert_eq!(tries(&store), 1);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use crate::support::{Answer, Setup, Signal, Sink, TestStore, on_both_stores, stripe, stripe_body, wait_until};
+use crate::support::{Answer, Asleep, Setup, Signal, Sink, TestStore, on_both_stores, stripe, stripe_body, wait_until};
 
 on_both_stores!(
     reprocessing_goes_on_after_a_crash_and_repeats_nothing,
@@ -119,7 +119,7 @@ async fn the_api_reprocesses_as_a_job(store: TestStore) {
             == 6
     })
     .await;
-    let asked = json!({"status": "failed", "rate": 50, "reason": "again"});
+    let asked = json!({"status": "failed", "rate": "50/s", "reason": "again"});
     let reply = server.post("/api/v1/events/reprocess", &asked).await;
     assert_eq!(reply.status, 202, "{}", reply.text());
     let id = reply.json()["job"]["id"].to_string();
@@ -130,14 +130,16 @@ async fn the_api_reprocesses_as_a_job(store: TestStore) {
     let job = server.get(&format!("/api/v1/jobs/{id}")).await.json();
     assert_eq!(
         (&job["deliveries"], &job["actor"], &job["rate"]),
-        (&json!(6), &json!("api"), &json!(50)),
+        (&json!(6), &json!("api"), &json!("50/s")),
         "{job}"
     );
     wait_until("all have had their effect", async || sink.count() == 12).await;
-    let wrong = server
-        .post("/api/v1/events/reprocess", &json!({"status": "failed", "rate": 0}))
-        .await;
-    assert_eq!(wrong.status, 400);
+    for rate in [json!(0), json!("0/s"), json!("5/m"), json!(1.5), json!([1])] {
+        let asked = json!({"status": "failed", "rate": rate});
+        let wrong = server.post("/api/v1/events/reprocess", &asked).await;
+        assert_eq!(wrong.status, 400, "{rate}");
+        assert!(wrong.text().contains("100/s"), "{rate}: {}", wrong.text());
+    }
     assert_eq!(server.get("/api/v1/jobs/77").await.status, 404);
     let stopped = server.post(&format!("/api/v1/jobs/{id}/stop"), &json!({})).await;
     assert_eq!(stopped.json()["state"], "done", "what is done stays done");
@@ -158,6 +160,7 @@ async fn a_shadow_run_shows_what_would_differ_and_changes_nothing(store: TestSto
     let setup = Setup::new(&store)
         .lease("60s")
         .http("forward", &real.url())
+        .with("breaker = { failures = 1, pause = \"1h\" }")
         .sql("write");
     let setup = setup.exec("program", "true", "");
     let server = setup.start().await;
@@ -197,6 +200,11 @@ async fn a_shadow_run_shows_what_would_differ_and_changes_nothing(store: TestSto
         verdicts,
         BTreeMap::from([("evt_1", "better"), ("evt_2", "worse"), ("evt_3", "same")])
     );
+
+    let nobody = Asleep::new();
+    let output = server.cli(&["events", "shadow", "forward", "--url", &nobody.url(), "--json"]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(text.matches("tcp connect error").count(), 3, "each was tried: {text}");
     let worse = said.iter().find(|line| line["verdict"] == "worse").unwrap();
     assert_eq!(
         (&worse["then"]["outcome"], &worse["now"]["status"]),

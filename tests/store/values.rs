@@ -94,3 +94,33 @@ async fn sqlite_keeps_the_kind_of_the_value() {
     let types = db.texts("SELECT typeof(a) || typeof(b) || typeof(c) FROM t").await;
     assert_eq!(types, ["integerrealinteger"]);
 }
+
+/// What a double cannot say stays a text, so that no digit is lost where the column keeps texts.
+#[tokio::test]
+async fn sqlite_keeps_the_digits_that_a_double_would_lose() {
+    let db = Db::sqlite().await;
+    let claim = prepared(vec!["e1".to_owned()], &db).await.remove(0);
+    db.sql("CREATE TABLE t (v)").await;
+    let number = |text: &str| SqlValue::Number(text.to_owned());
+    let long = [
+        "123456789012345678901234567890",
+        "-18446744073709551616",
+        "0.1234567890123456789",
+        "1e400",
+    ];
+    let params = long
+        .iter()
+        .map(|text| number(text))
+        .chain([number("19.90"), number("1e3")]);
+    let insert = effect(
+        &claim,
+        "INSERT INTO t VALUES ($1), ($2), ($3), ($4), ($5), ($6)",
+        params.collect(),
+    );
+    assert_eq!(db.store.apply(insert).await.unwrap(), Applied::Done);
+    assert_eq!(db.texts("SELECT v FROM t WHERE typeof(v) = 'text'").await, long);
+    assert_eq!(
+        db.texts("SELECT cast(v AS text) FROM t WHERE typeof(v) = 'real'").await,
+        ["19.9", "1000.0"]
+    );
+}

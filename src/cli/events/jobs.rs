@@ -16,13 +16,6 @@ use crate::{
     store::{Job, JobState, NewJob, Runner, run_job},
 };
 
-/// `100/s`, or `100`.
-pub(super) fn rate(text: &str) -> Result<u32, String> {
-    let number = text.strip_suffix("/s").unwrap_or(text);
-    let rate = number.trim().parse().ok().filter(|rate| *rate > 0);
-    rate.ok_or_else(|| format!("`{text}` is not a rate such as 100/s"))
-}
-
 impl Desk<'_> {
     pub(super) async fn begin_job(&self, new: NewJob, reason: Option<String>) -> anyhow::Result<ExitCode> {
         let job = self.store.begin_job(new, who(reason)).await?;
@@ -121,18 +114,4 @@ fn bar(job: &Job) -> Option<ProgressBar> {
     }
     bar.set_position(job.events);
     Some(bar)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn rates_are_read() {
-        assert_eq!(rate("100/s"), Ok(100));
-        assert_eq!(rate("7"), Ok(7));
-        for wrong in ["0/s", "", "/s", "1.5/s", "-1", "100/m"] {
-            assert!(rate(wrong).unwrap_err().contains("not a rate"), "{wrong}");
-        }
-    }
 }

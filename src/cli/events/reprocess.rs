@@ -2,6 +2,7 @@
 
 use std::{
     io::{self, IsTerminal as _, Write as _},
+    num::NonZero,
     process::ExitCode,
     sync::Arc,
 };
@@ -13,6 +14,7 @@ use super::{Desk, Filter, Id, unknown, who};
 use crate::{
     cli::output::counted,
     config,
+    domain::per_second,
     store::{self, NewJob, ReprocessScope, Reprocessed, Runner},
 };
 
@@ -45,8 +47,8 @@ pub(in crate::cli) struct Reprocess {
     #[arg(long)]
     reason: Option<String>,
     /// Events a second, at most, such as 100/s
-    #[arg(long, value_name = "RATE", value_parser = super::jobs::rate, conflicts_with = "id")]
-    rate: Option<u32>,
+    #[arg(long, value_name = "RATE", value_parser = per_second, conflicts_with = "id")]
+    rate: Option<NonZero<u32>>,
     /// Go on with this job, which ended in the middle
     #[arg(long, value_name = "JOB", conflicts_with_all = ["one", "id", "provider", "event_type", "status", "handler", "since", "until", "q", "to", "all", "dry_run", "forget_steps", "rate", "reason"])]
     resume: Option<i64>,
@@ -85,7 +87,7 @@ impl Desk<'_> {
                 filter: filter.clone(),
                 handlers: what.handlers,
                 forget_steps: what.forget_steps,
-                rate: command.rate,
+                rate: command.rate.map(NonZero::get),
                 runner: Runner::Cli,
             };
             return self.begin_job(new, command.reason).await;

@@ -16,7 +16,7 @@ use crate::{
     cli::output::{code, complain, counted},
     config,
     domain::{Attempt, AttemptOutcome, Claim, StoredEvent},
-    handlers::{Action, Failure, HandlerSpec, Kind, Outgoing, Route, Shaped},
+    handlers::{Action, BreakerSpec, Failure, HandlerSpec, Kind, Outgoing, Route, Shaped},
     store::{Effect, EventDetail, Received, Work},
 };
 
@@ -286,7 +286,14 @@ fn turned_away(spec: &HandlerSpec, command: &Shadow) -> anyhow::Result<HandlerSp
     }
     match spec.kind {
         Kind::Http => match &command.url {
-            Some(url) => spec.url = Some(url.clone()),
+            Some(url) => {
+                spec.url = Some(url.clone());
+                // Each event is to be tried, also at a target that does not answer.
+                spec.breaker = Some(BreakerSpec {
+                    failures: 0,
+                    ..BreakerSpec::default()
+                });
+            }
             None => bail!("{} sends to its real target: name another with --url", spec.name),
         },
         Kind::Exec if command.command.is_empty() => {

@@ -4,7 +4,7 @@
 use std::{cell::Cell, fmt, panic::resume_unwind};
 
 use jaq_core::{
-    DataT, Error, Lut, Native, ValR,
+    DataT, Lut, Native,
     box_iter::box_once,
     data::HasLut,
     load::{
@@ -16,20 +16,28 @@ use jaq_core::{
     ops::Math,
     path::{Part, Path},
 };
-use jaq_json::{Num, Val};
+use jaq_json::Val;
 use tokio::time::Instant;
 
-use super::{MAX_OUTPUT, read};
+use super::values;
 
 /// Definitions entered and values iterated over.
-const STEPS: u64 = 4_000_000;
+pub(super) const STEPS: u64 = 4_000_000;
 /// Steps between two looks at the clock.
 const LOOK: u64 = 64;
 /// How much of the stack recursion may use; `pool` gives twice that.
 const STACK: usize = super::pool::STACK / 2;
 
 /// Natives that leave the filter, and those that are replaced here.
-const LEFT_OUT: [&str; 6] = ["halt", "env", "debug_empty", "stderr_empty", "fromjson", "range"];
+const LEFT_OUT: [&str; 7] = [
+    "halt",
+    "env",
+    "debug_empty",
+    "stderr_empty",
+    "fromjson",
+    "tojson",
+    "range",
+];
 /// Definitions that need what is left out.
 const WITHOUT: [&str; 4] = ["halt", "halt_error", "stderr", "debug"];
 /// The native one iterates without a step.
@@ -40,8 +48,10 @@ const RANGE: &str = "def range($from; $to; $by):
     $from | if $by > 0 then up elif $by < 0 then down else same end;";
 /// Names that no filter can write.
 const STEP: &str = "!step";
+const ADD: &str = "!add";
 const MUL: &str = "!mul";
-const FACTOR: &str = "$!factor";
+const TEXT: &str = "!text";
+const OPERAND: &str = "$!operand";
 
 /// The data of a run.
 pub(super) struct Kind;
@@ -134,16 +144,32 @@ pub(super) fn natives() -> impl Iterator<Item = Fun<Kind>> {
         cv.0.data().step();
         update(cv.1)
     });
+    let add = Native::<Kind>::new(|mut cv| {
+        let right = cv.0.pop_var();
+        let left = cv.0.pop_var();
+        // What is added to is changed in its place where nobody else has it.
+        drop(cv);
+        bome(values::sum(left, right))
+    });
     let multiply = Native::<Kind>::new(|mut cv| {
         let right = cv.0.pop_var();
-        bome(product(cv.0.pop_var(), right))
+        bome(values::product(cv.0.pop_var(), right))
     });
-    let from_json = Native::<Kind>::new(|cv| bome(parsed(&cv.1)));
+    let text = Native::<Kind>::new(|cv| bome(values::text(cv.1)));
+    let to_json = Native::<Kind>::new(|cv| bome(values::json(&cv.1)));
+    let from_json = Native::<Kind>::new(|cv| bome(values::parsed(&cv.1)));
     jaq_core::funs()
         .chain(jaq_std::funs())
         .chain(jaq_json::funs())
         .filter(|(name, ..)| !LEFT_OUT.contains(name))
-        .chain([(STEP, v(0), step), (MUL, v(2), multiply), ("fromjson", v(0), from_json)])
+        .chain([
+            (STEP, v(0), step),
+            (ADD, v(2), add),
+            (MUL, v(2), multiply),
+            (TEXT, v(0), text),
+            ("tojson", v(0), to_json),
+            ("fromjson", v(0), from_json),
+        ])
 }
 
 /// The body of a definition, with a step before it.
@@ -162,16 +188,7 @@ fn guarded(term: Term<&str>) -> Term<&str> {
     match term {
         Term::Id | Term::Num(_) | Term::Var(_) | Term::Break(_) => term,
         Term::Recurse => stepped(Term::Recurse),
-        Term::Str(format, parts) => Term::Str(
-            format,
-            parts
-                .into_iter()
-                .map(|part| match part {
-                    StrPart::Term(term) => StrPart::Term(guarded(term)),
-                    other => other,
-                })
-                .collect(),
-        ),
+        Term::Str(format, parts) => interpolated(format, parts),
         Term::Arr(inner) => Term::Arr(inner.map(boxed)),
         Term::Obj(members) => Term::Obj(
             members
@@ -180,12 +197,14 @@ fn guarded(term: Term<&str>) -> Term<&str> {
                 .collect(),
         ),
         Term::Neg(inner) => Term::Neg(boxed(inner)),
-        Term::BinOp(left, BinaryOp::Math(Math::Mul), right) => Term::Call(MUL, vec![guarded(*left), guarded(*right)]),
+        Term::BinOp(left, BinaryOp::Math(math @ (Math::Add | Math::Mul)), right) => {
+            Term::Call(bounded(math), vec![guarded(*left), guarded(*right)])
+        }
         // As the language defines it: `r as $x | l |= . * $x`.
-        Term::BinOp(left, BinaryOp::UpdateMath(Math::Mul), right) => {
-            let product = Term::Call(MUL, vec![Term::Id, Term::Var(FACTOR)]);
-            let update = Term::BinOp(boxed(left), BinaryOp::Update, Box::new(product));
-            let bind = BinaryOp::Pipe(Some(Pattern::Var(FACTOR)));
+        Term::BinOp(left, BinaryOp::UpdateMath(math @ (Math::Add | Math::Mul)), right) => {
+            let made = Term::Call(bounded(math), vec![Term::Id, Term::Var(OPERAND)]);
+            let update = Term::BinOp(boxed(left), BinaryOp::Update, Box::new(made));
+            let bind = BinaryOp::Pipe(Some(Pattern::Var(OPERAND)));
             Term::BinOp(boxed(right), bind, Box::new(update))
         }
         Term::BinOp(left, BinaryOp::Pipe(Some(names)), right) => {
@@ -227,6 +246,27 @@ fn guarded(term: Term<&str>) -> Term<&str> {
     }
 }
 
+/// The native that does the same and keeps what it makes within bounds.
+fn bounded(math: Math) -> &'static str {
+    match math {
+        Math::Add => ADD,
+        _ => MUL,
+    }
+}
+
+/// A text with values in it, as a sum of its parts.
+fn interpolated<'s>(format: Option<&'s str>, parts: Vec<StrPart<&'s str, Term<&'s str>>>) -> Term<&'s str> {
+    if !parts.iter().any(|part| matches!(part, StrPart::Term(_))) {
+        return Term::Str(format, parts);
+    }
+    let parts = parts.into_iter().map(|part| match part {
+        StrPart::Term(term) => pipe(guarded(term), Term::Call(format.unwrap_or(TEXT), Vec::new())),
+        literal => Term::Str(None, vec![literal]),
+    });
+    let sum = |left, right| Term::Call(ADD, vec![left, right]);
+    parts.reduce(sum).unwrap_or_default()
+}
+
 fn boxed(mut term: Box<Term<&str>>) -> Box<Term<&str>> {
     *term = guarded(std::mem::take(&mut *term));
     term
@@ -252,34 +292,4 @@ fn stepped(term: Term<&str>) -> Term<&str> {
 
 fn pipe<'s>(left: Term<&'s str>, right: Term<&'s str>) -> Term<&'s str> {
     Term::BinOp(Box::new(left), BinaryOp::Pipe(None), Box::new(right))
-}
-
-/// `"x" * 1000000000` would take the memory of the machine, and either side may come from the payload.
-fn product(left: Val, right: Val) -> ValR<Val> {
-    let too_long = match (&left, &right) {
-        (Val::TStr(text) | Val::BStr(text), Val::Num(times)) | (Val::Num(times), Val::TStr(text) | Val::BStr(text)) => {
-            match times {
-                Num::Int(times) => {
-                    usize::try_from(*times).is_ok_and(|times| text.len().saturating_mul(times) > MAX_OUTPUT)
-                }
-                Num::BigInt(_) => !text.is_empty(),
-                _ => false,
-            }
-        }
-        _ => false,
-    };
-    if too_long {
-        return Err(Error::str("a string is repeated too often"));
-    }
-    left * right
-}
-
-/// One value, strict JSON, with the limits of a payload.
-fn parsed(value: &Val) -> ValR<Val> {
-    match value {
-        Val::TStr(text) | Val::BStr(text) => {
-            read(text).map_err(|error| Error::str(format_args!("a text is not JSON: {error}")))
-        }
-        _ => Err(Error::str("only a text can be read as JSON")),
-    }
 }

@@ -9,6 +9,7 @@
 
 mod guard;
 mod pool;
+mod values;
 
 use std::{cell::Cell, panic::AssertUnwindSafe, time::Duration};
 
@@ -27,7 +28,7 @@ use tokio::time::Instant;
 use self::guard::{Kind, Run, Stop};
 use crate::json::{self, MAX_DEPTH, Wanted};
 
-pub(super) use pool::run_apart;
+pub(super) use pool::{Pace, run_apart};
 
 /// How long one run of a filter may take.
 const TIME: Duration = Duration::from_secs(2);
@@ -132,13 +133,26 @@ pub(super) fn read(text: &[u8]) -> Result<Val, String> {
 /// # Errors
 /// What JSON cannot say (not a number, bytes, keys that are no strings), and what is too large or too deep.
 pub(super) fn write(value: &Val) -> Result<Vec<u8>, String> {
-    if !is_shallow(value, MAX_DEPTH) {
-        return Err(format!("it gives more than {MAX_DEPTH} levels"));
+    let text = to_text(value).map_err(|problem| format!("it gives {problem}"))?;
+    json::scan(&text, &Wanted::default()).map_err(|error| format!("it gives what is not JSON: {error}"))?;
+    Ok(text)
+}
+
+/// A value as jq writes it.
+///
+/// # Errors
+/// What is too large or too deep.
+fn to_text(value: &Val) -> Result<Vec<u8>, String> {
+    let too_large = || format!("more than {}", crate::units::format_size(MAX_OUTPUT));
+    let mut nodes = MAX_OUTPUT;
+    if !is_shallow(value, MAX_DEPTH, &mut nodes) {
+        return Err(match nodes {
+            0 => too_large(),
+            _ => format!("more than {MAX_DEPTH} levels"),
+        });
     }
     let mut text = Bounded(Vec::new());
-    jaq_json::write::write(&mut text, &jaq_json::write::Pp::default(), 0, value)
-        .map_err(|_| format!("it gives more than {}", crate::units::format_size(MAX_OUTPUT)))?;
-    json::scan(&text.0, &Wanted::default()).map_err(|error| format!("it gives what is not JSON: {error}"))?;
+    jaq_json::write::write(&mut text, &jaq_json::write::Pp::default(), 0, value).map_err(|_| too_large())?;
     Ok(text.0)
 }
 
@@ -218,11 +232,17 @@ fn long_number(text: &[u8]) -> Option<usize> {
     None
 }
 
-fn is_shallow(value: &Val, levels: usize) -> bool {
+/// Whether a value has so many levels at most, and each of its parts, counted as often as it is there, still has a node. A value
+/// may have far more parts than it takes memory for.
+fn is_shallow(value: &Val, levels: usize, nodes: &mut usize) -> bool {
+    if *nodes == 0 {
+        return false;
+    }
+    *nodes -= 1;
     match value {
         Val::Arr(_) | Val::Obj(_) if levels == 0 => false,
-        Val::Arr(values) => values.iter().all(|value| is_shallow(value, levels - 1)),
-        Val::Obj(members) => members.values().all(|value| is_shallow(value, levels - 1)),
+        Val::Arr(values) => values.iter().all(|value| is_shallow(value, levels - 1, nodes)),
+        Val::Obj(members) => members.values().all(|value| is_shallow(value, levels - 1, nodes)),
         _ => true,
     }
 }

@@ -1,9 +1,11 @@
+use std::sync::Arc;
+
 use super::*;
 
 async fn run(code: &str, input: &str) -> Result<String, String> {
     let jq = Jq::compile("transform", code, &["$event"]).unwrap_or_else(|error| panic!("{code}: {error}"));
     let input = input.to_owned();
-    run_apart(move || {
+    run_apart(&Arc::default(), move || {
         let event = read(br#"{"provider":"stripe"}"#)?;
         let value = jq.run(read(input.as_bytes())?, vec![event])?;
         write(&value).map(|text| String::from_utf8(text).unwrap())
@@ -86,6 +88,90 @@ async fn what_never_ends_is_ended() {
             error.starts_with(&format!("`transform` failed: {expected}")),
             "{code}: {error}"
         );
+    }
+}
+
+/// Doublings, of which a few dozen would take the memory of any machine.
+#[tokio::test]
+async fn what_grows_without_end_is_ended() {
+    for (code, expected) in [
+        ("reduce range(60) as $i (\"x\"; . + .)", "a string grows too long"),
+        ("reduce range(60) as $i (\"x\"; . += .)", "a string grows too long"),
+        (
+            "reduce range(60) as $i (\"x\"; \"\\(.)\\(.)\")",
+            "a string grows too long",
+        ),
+        (
+            "reduce range(60) as $i (\"x\"; @base64 \"\\(.)\\(.)\")",
+            "a string grows too long",
+        ),
+        (
+            "reduce range(60) as $i (\"x\"; [., .] | add)",
+            "a string grows too long",
+        ),
+        (
+            "reduce range(60) as $i (\"x\"; [., .] | join(\",\"))",
+            "a string grows too long",
+        ),
+        ("reduce range(60) as $i ([1]; . + .)", "an array grows too long"),
+        ("reduce range(60) as $i ([1]; . += .)", "an array grows too long"),
+        (
+            "reduce range(60) as $i (12345678901234567890; . * .)",
+            "an integer grows too long",
+        ),
+        ("reduce range(60) as $i ({}; {a: ., b: .}) | tojson", "more than 32MiB"),
+        (
+            "reduce range(60) as $i ({}; {a: ., b: .}) | tostring",
+            "more than 32MiB",
+        ),
+        (
+            "reduce range(60) as $i ({}; {a: ., b: .}) | \"\\(.)\"",
+            "more than 32MiB",
+        ),
+        ("reduce range(2000) as $i (1; [.]) | tojson", "more than 1024 levels"),
+    ] {
+        let error = run(code, "1").await.expect_err(code);
+        assert_eq!(error, format!("`transform` failed: {expected}"), "{code}");
+    }
+    for code in [
+        "reduce range(60) as $i ({}; {a: ., b: .})",
+        "reduce range(60) as $i ([]; [., .])",
+    ] {
+        assert_eq!(
+            run(code, "1").await.expect_err(code),
+            "it gives more than 32MiB",
+            "{code}"
+        );
+    }
+}
+
+/// Sums, products and texts are made by code of ours, and are those of the language.
+#[tokio::test]
+async fn what_is_kept_within_bounds_is_the_same() {
+    for (code, expected) in [
+        ("[(1, 2) + (10, 20)]", "[11,21,12,22]"),
+        ("[(1, 2) - (-10, -20)]", "[11,21,12,22]"),
+        ("[(1, 2) * (10, 20)]", "[10,20,20,40]"),
+        (
+            r#"[1 + 1, null + 2, "a" + "b", [1] + [2], {a: 1} + {b: 2}]"#,
+            r#"[2,2,"ab",[1,2],{"a":1,"b":2}]"#,
+        ),
+        (r#"try ("a" + 1) catch "no""#, r#""no""#),
+        ("{a: 1, b: 2} | .a += 5 | .b += .a", r#"{"a":6,"b":8}"#),
+        ("[{a: 1} | .a += (1, 10)]", r#"[{"a":2},{"a":11}]"#),
+        (r#""\(1)-\("x")-\([1, {a: null}])""#, r#""1-x-[1,{\"a\":null}]""#),
+        (r#"["\(1, 2)\(3, 4)"]"#, r#"["13","14","23","24"]"#),
+        (r#"@json "v: \("x") \(1)""#, r#""v: \"x\" 1""#),
+        (r#"@uri "q=\("a b")&\(1.50)""#, r#""q=a%20b&1.50""#),
+        (r#"[1, "a", null] | map(tostring) | join("/")"#, r#""1/a/null""#),
+        (
+            "12345678901234567890 * 98765432109876543210",
+            "1219326311370217952237463801111263526900",
+        ),
+        (r#"[range(2000) | tostring] | join(",") | length"#, "8889"),
+        ("reduce range(2000) as $i ([]; . + [$i]) | length", "2000"),
+    ] {
+        assert_eq!(run(code, "{}").await.as_deref(), Ok(expected), "{code}");
     }
 }
 

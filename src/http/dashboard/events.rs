@@ -5,7 +5,7 @@ use askama::Template;
 
 use super::{ACTOR, Frame, Page, access::Viewer, form, next_page, see, shown, text::filters, without_empty};
 use crate::{
-    domain::EventStatus,
+    domain::{EventStatus, per_second},
     http::{
         State,
         admin::failed,
@@ -137,8 +137,8 @@ pub(super) async fn begin(request: HttpRequest, body: web::Payload, viewer: View
         return see("/jobs?done=again");
     }
     let fields = &sent.fields;
-    let rate = fields.one("rate").map(str::parse).transpose();
-    let rate = rate.map_err(|_| Problem::bad_request("`rate` is a number of events a second, from 1"))?;
+    let rate = fields.one("rate").map(per_second).transpose();
+    let rate = rate.map_err(Problem::bad_request)?;
     let filter = EventsQuery::read(fields.need("filter")?)?.filter;
     if filter == EventFilter::default() {
         return Err(nothing_named().into());

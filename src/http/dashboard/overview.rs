@@ -9,10 +9,10 @@ use crate::{
     http::{
         State,
         admin::failed,
-        json::{EventJson, HandlerStatsJson, StatsJson},
+        json::{EventJson, HandlerStatsJson, StatsJson, add_idle},
         query,
     },
-    store::{Backlog, EventFilter, HandlerStats, KeyStats},
+    store::{Backlog, EventFilter, KeyStats},
 };
 
 /// Failed events on the page.
@@ -43,19 +43,11 @@ pub(super) async fn show(request: HttpRequest, viewer: Viewer, state: web::Data<
     };
     let latest = state.store.events(filter, None, LATEST).await.map_err(failed)?;
     // Those that have nothing to do are there too.
-    for handler in &state.handlers {
-        if !stats.handlers.iter().any(|known| *known.handler == **handler) {
-            stats.handlers.push(HandlerStats {
-                handler: handler.to_string(),
-                ..HandlerStats::default()
-            });
-        }
-    }
-    stats.handlers.sort_by(|a, b| a.handler.cmp(&b.handler));
+    add_idle(&mut stats, state.handlers.iter().map(|name| &**name));
     let oldest = stats.handlers.iter().filter_map(|handler| handler.oldest_due).max();
     shown(&Overview {
         frame: Frame::new(viewer, "/", "Overview"),
-        stats: StatsJson::from(&stats),
+        stats: StatsJson::from(&stats).with_breakers(|name| state.breaker(name)),
         keys,
         outbox,
         oldest: oldest.map(|age| text::span(age.as_secs())),

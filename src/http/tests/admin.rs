@@ -192,17 +192,17 @@ async fn with_a_token_nothing_answers_without_it() {
         admin_token: Some(SecretString::from("s3cret")),
         ..settings()
     });
-    for target in [
-        "/",
-        "/metrics",
-        "/healthz",
-        "/api/v1/events",
-        "/api/v1/providers",
-        "/nothing",
-    ] {
+    for target in ["/", "/metrics", "/api/v1/events", "/api/v1/providers", "/nothing"] {
         let reply = get(servers.admin, target).await;
         assert_eq!(reply.status, 401, "{target}");
         assert_eq!(reply.header("www-authenticate"), Some("Bearer"));
+    }
+    for target in ["/healthz", "/readyz"] {
+        assert_eq!(
+            get(servers.admin, target).await.status,
+            200,
+            "{target}: whoever watches over a worker has none"
+        );
     }
     let mut client = Client::connect(servers.admin).await;
     let request = "GET /api/v1/events HTTP/1.1\r\nHost: admin.example\r\nAuthorization: Bearer s3cret\r\n\r\n";

@@ -14,7 +14,7 @@ fn serve_extra(change: impl FnOnce(ProviderSpec) -> ProviderSpec) -> (Servers, A
     let running = start(settings(), services, shutdown.clone()).unwrap();
     let servers = Servers {
         store,
-        public: running.public,
+        public: running.public.unwrap(),
         admin: running.admin,
         running: Some(running),
         shutdown,

@@ -89,7 +89,7 @@ fn serve_with(settings: Settings) -> Servers {
     let running = start(settings, services(store.clone()), shutdown.clone()).unwrap();
     Servers {
         store,
-        public: running.public,
+        public: running.public.unwrap(),
         admin: running.admin,
         running: Some(running),
         shutdown,
@@ -134,6 +134,7 @@ fn services(store: Arc<dyn Store>) -> Services {
         gateways: Arc::default(),
         engine: Arc::new(Engine::new(Layer::new(engine_store))),
         handlers: vec!["ledger".into(), "mail".into()],
+        running: Vec::new(),
         adapters: Arc::new(registry),
         prometheus: Some(prometheus),
     }

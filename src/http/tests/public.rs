@@ -306,11 +306,22 @@ async fn shutdown_finishes_and_then_refuses() {
 }
 
 #[tokio::test]
-async fn a_pure_worker_answers_health_only() {
-    let servers = serve_with(Settings {
+async fn a_pure_worker_has_the_admin_listener_only() {
+    let settings = Settings {
         webhooks: false,
+        // Taken by another: it is not asked for.
+        listen: std::net::TcpListener::bind("127.0.0.1:0")
+            .unwrap()
+            .local_addr()
+            .unwrap(),
         ..settings()
-    });
-    assert_eq!(get(servers.public, "/readyz").await.status, 200);
-    assert_eq!(send(servers.public, webhook("acme", r#"{"id":1}"#)).await.status, 404);
+    };
+    let _taken = std::net::TcpListener::bind(settings.listen).unwrap();
+    let shutdown = CancellationToken::new();
+    let running = start(settings, services(Arc::new(MemoryStore::default())), shutdown.clone()).unwrap();
+    assert_eq!(running.public, None);
+    assert_eq!(get(running.admin, "/readyz").await.status, 200);
+    assert_eq!(send(running.admin, webhook("acme", r#"{"id":1}"#)).await.status, 404);
+    shutdown.cancel();
+    running.stopped().await.unwrap();
 }

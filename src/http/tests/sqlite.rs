@@ -11,7 +11,7 @@ async fn what_is_acknowledged_is_on_disk_and_the_api_shows_it() {
     let store = store::open(&url, Options::default()).await.unwrap();
     let shutdown = CancellationToken::new();
     let running = start(settings(), services(store.clone()), shutdown.clone()).unwrap();
-    let (public, admin) = (running.public, running.admin);
+    let (public, admin) = (running.public.unwrap(), running.admin);
 
     let body = r#"{"id":"evt/a&b","type":"paid","amount":1.005,"x":"\u0000\ud800"}"#;
     let headers = "X-Acme-Proof: right\r\nX-Acme-Topic: t\r\nContent-Type: application/json\r\n";

@@ -348,7 +348,7 @@ async fn write_once<'a>(
 
 fn outcome(outcome: &Outcome) -> &'static str {
     match outcome {
-        Outcome::Done => "done",
+        Outcome::Done | Outcome::DoneEarlier { .. } => "done",
         Outcome::Retry { .. } => "retry",
         Outcome::Dead { .. } => "dead",
         Outcome::Filtered { .. } => "filtered",
@@ -373,6 +373,7 @@ fn detail(outcome: &Outcome) -> Option<String> {
         | Outcome::Dead { error }
         | Outcome::Unknown { error, .. }
         | Outcome::Postponed { error, .. }
+        | Outcome::DoneEarlier { detail: error }
         | Outcome::Filtered { detail: error } => Some(error.replace('\0', "\u{fffd}")),
         _ => None,
     }

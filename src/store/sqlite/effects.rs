@@ -28,7 +28,7 @@ use super::{
     lanes::Lanes,
     settle::{finish, remember},
 };
-use crate::domain::AttemptOutcome;
+use crate::domain::{AttemptOutcome, exact_double};
 
 /// What is to be done.
 pub(super) enum Asked {
@@ -362,10 +362,10 @@ impl rusqlite::ToSql for Bound<'_> {
             SqlValue::Null => ToSqlOutput::Borrowed(ValueRef::Null),
             SqlValue::Bool(value) => ToSqlOutput::from(*value),
             SqlValue::Int(value) => ToSqlOutput::from(*value),
-            // What no double can hold stays as it was sent.
-            SqlValue::Number(text) => match text.parse::<f64>() {
-                Ok(value) if value.is_finite() => ToSqlOutput::from(value),
-                _ => ToSqlOutput::Borrowed(ValueRef::Text(text.as_bytes())),
+            // Where a double would lose digits they stay as they were sent, as a text.
+            SqlValue::Number(text) => match exact_double(text) {
+                Some(value) => ToSqlOutput::from(value),
+                None => ToSqlOutput::Borrowed(ValueRef::Text(text.as_bytes())),
             },
             SqlValue::Text(value) => ToSqlOutput::Borrowed(ValueRef::Text(value.as_bytes())),
             SqlValue::Bytes(value) => ToSqlOutput::Borrowed(ValueRef::Blob(value)),

@@ -108,6 +108,10 @@ fn write(db: &Connection, settle: &Settle) -> rusqlite::Result<bool> {
     let (id, handler, token) = (settle.event_id, &*settle.handler, settle.token);
     let (changed, outcome, detail) = match &settle.outcome {
         Outcome::Done => (finish(db, id, handler, token)?, AttemptOutcome::Done, None),
+        Outcome::DoneEarlier { detail } => {
+            let changed = finish(db, id, handler, token)?;
+            (changed, AttemptOutcome::Done, Some(detail.as_str()))
+        }
         Outcome::Filtered { detail } => {
             let changed = finish(db, id, handler, token)?;
             (changed, AttemptOutcome::Filtered, Some(detail.as_str()))

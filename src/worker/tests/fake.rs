@@ -191,7 +191,7 @@ impl Fake {
         row.token = None;
         row.is_suspect &= matches!(settle.outcome, Outcome::Released | Outcome::Postponed { .. });
         match &settle.outcome {
-            Outcome::Done | Outcome::Filtered { .. } => drop(rows.remove(at)),
+            Outcome::Done | Outcome::DoneEarlier { .. } | Outcome::Filtered { .. } => drop(rows.remove(at)),
             Outcome::Retry { after, .. } | Outcome::Unknown { after: Some(after), .. } => {
                 row.run_at = Instant::now() + *after;
             }

@@ -298,28 +298,29 @@ impl Server {
 
     /// Starts a command of the binary with the server's own configuration.
     pub fn start_cli(&self, arguments: &[&str]) -> Child {
-        cerca()
-            .args(arguments)
-            .arg("--config")
-            .arg(&self.config)
-            .current_dir(self.store.folder())
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap()
+        let mut command = self.command(arguments);
+        command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
     }
 
     /// Runs a command of the binary with the server's own configuration.
     pub fn cli(&self, arguments: &[&str]) -> Output {
-        cerca()
-            .args(arguments)
-            .arg("--config")
-            .arg(&self.config)
-            .current_dir(self.store.folder())
-            .stdin(Stdio::null())
+        self.command(arguments).output().unwrap()
+    }
+
+    /// The same, of a machine that finds the server at the address of its configuration.
+    pub fn cli_at_server(&self, arguments: &[&str]) -> Output {
+        let listen = self.admin().to_string();
+        self.command(arguments)
+            .env("CERCA_ADMIN__LISTEN", listen)
             .output()
             .unwrap()
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = cerca();
+        command.args(arguments).arg("--config").arg(&self.config);
+        command.current_dir(self.store.folder()).stdin(Stdio::null());
+        command
     }
 
     /// Waits for readiness; `false` when the process ends first.
