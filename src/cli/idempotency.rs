@@ -7,6 +7,7 @@ use serde_json::json;
 
 use super::{
     context::Context,
+    events::printable,
     output::{code, grouped, table},
 };
 use crate::{
@@ -138,7 +139,7 @@ fn print(context: &Context, rows: &[KeyRow]) -> anyhow::Result<ExitCode> {
             row.name.route.to_string(),
             row.status.clone(),
             answer,
-            row.resource_id.clone().unwrap_or_else(|| "-".to_owned()),
+            row.resource_id.as_deref().map_or_else(|| "-".to_owned(), printable),
             row.created_at.to_string(),
         ]);
     }

@@ -1,6 +1,7 @@
 //! The command line: one file a subcommand. Results go to standard output, everything else to standard error. Exit codes:
 //! 0 success, 1 failure, 2 wrong usage.
 
+mod audit;
 mod backfill;
 mod bench;
 mod check;
@@ -88,6 +89,8 @@ enum Command {
     /// Look at idempotency keys
     #[command(subcommand)]
     Idempotency(idempotency::Idempotency),
+    /// Show who did what by hand, and why
+    Audit(audit::Audit),
     /// Count events and deliveries
     Stats,
     /// Remove what is older than `[retention]` says
@@ -137,6 +140,7 @@ async fn run(cli: Cli, natives: Vec<Native>) -> anyhow::Result<ExitCode> {
         Command::Quarantine(command) => command.run(&context).await,
         Command::Backfill(command) => Box::pin(command.run(&context)).await,
         Command::Idempotency(command) => command.run(&context).await,
+        Command::Audit(command) => command.run(&context).await,
         Command::Stats => stats::run(&context).await,
         Command::Purge(command) => command.run(&context).await,
         Command::Bench(command) => command.run(&context).await,

@@ -32,10 +32,10 @@ impl Purge {
         let store = context.store(&config).await?;
         let policy = app::purge_policy(&config.retention);
         let result = if self.dry_run {
-            store.purge(policy, true).await.map(|purged| (purged, None))
+            would_remove(&*store, policy, &config.retention).await
         } else {
             match purge(&store, policy).await {
-                Ok(purged) => reap(&store, &config.retention).await.map(|keys| (purged, Some(keys))),
+                Ok(purged) => reap(&store, &config.retention).await.map(|keys| (purged, keys)),
                 Err(error) => Err(error),
             }
         };
@@ -52,13 +52,22 @@ impl Purge {
                 counted(purged.payloads, "event", "events"),
                 counted(purged.events, "event", "events")
             ))?;
-            if let Some(keys) = keys.filter(|keys| *keys > 0) {
+            if keys > 0 {
                 let keys = counted(keys, "idempotency key", "idempotency keys");
-                context.out.line(format!("Removed {keys}."))?;
+                context.out.line(format!("{verb} {keys}."))?;
             }
         }
         Ok(ExitCode::SUCCESS)
     }
+}
+
+async fn would_remove(
+    store: &dyn Store,
+    policy: PurgePolicy,
+    retention: &Retention,
+) -> Result<(Purged, u64), StoreError> {
+    let purged = store.purge(policy, true).await?;
+    Ok((purged, store.reapable(retention.idempotency_keys).await?))
 }
 
 /// Old idempotency keys; gives how many went.

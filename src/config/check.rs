@@ -1,6 +1,7 @@
 //! From the file's tables to a checked configuration: what serde cannot say. Collects every mistake before it gives up.
 
 mod backfill;
+mod gateways;
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -19,7 +20,6 @@ use crate::{
     adapters::ProviderSpec,
     domain::OUTBOX,
     handlers::HandlerSpec,
-    idempotency::GatewaySpec,
     seal::SealKey,
     units::{format_duration, format_size, parse_duration},
 };
@@ -58,7 +58,7 @@ pub(super) fn resolve(
     pass.within("outbox.poll", limits::poll(file.outbox.poll));
     let providers = pass.providers(file.provider, &file.server);
     let handlers = pass.handlers(file.handler, &providers);
-    pass.gateways(&file.gateway);
+    pass.gateways(&file.gateway, &file.server);
     let Pass { problems, warnings, .. } = pass;
     if !problems.is_empty() {
         return Err(ConfigError(problems));
@@ -103,6 +103,9 @@ impl Pass<'_> {
     fn admin(&mut self, table: AdminTable, server: &Server) -> Admin {
         self.within("admin.listen", limits::listeners(server.listen, table.listen));
         let said = table.token.is_some();
+        if table.token.as_ref().is_some_and(Reference::is_literal) && self.source.is_in_file("admin.token") {
+            self.warn("admin.token", "the token stands in the file; use env:NAME or file:PATH");
+        }
         let token = table.token.and_then(|token| self.secret("admin.token", &token));
         if !said && !table.listen.ip().is_loopback() {
             let message = format!(
@@ -129,7 +132,7 @@ impl Pass<'_> {
         if !text.is_empty() {
             self.within("store.url", limits::store_url(text));
         }
-        if table.url.is_literal() && super::redact_url(text) != text {
+        if table.url.is_literal() && super::redact_url(text) != text && self.source.is_in_file("store.url") {
             self.warn(
                 "store.url",
                 "the password stands in the file; use env:DATABASE_URL or file:PATH",
@@ -141,7 +144,7 @@ impl Pass<'_> {
 
     fn seal_key(&mut self, reference: &Reference) -> Option<SealKey> {
         const KEY: &str = "store.seal_key";
-        if reference.is_literal() {
+        if reference.is_literal() && self.source.is_in_file(KEY) {
             self.warn(KEY, "the key stands in the file; use env:NAME or file:PATH");
         }
         // The commands that leave secrets alone use the key where it is at hand: one of them opens what is stored.
@@ -263,21 +266,6 @@ impl Pass<'_> {
             }
         }
         handlers
-    }
-
-    /// The rest is judged where the routes are made ready.
-    fn gateways(&mut self, gateways: &[GatewaySpec]) {
-        let mut seen = BTreeMap::new();
-        for (index, gateway) in gateways.iter().enumerate() {
-            let path = format!("gateway[{index}]");
-            if let Some(first) = seen.insert(&gateway.path, index) {
-                let message = format!("\"{}\" is the path of gateway[{first}] already", gateway.path);
-                self.wrong(&format!("{path}.path"), message);
-            }
-            if let Some(bytes) = gateway.max_body {
-                self.max_body(&format!("{path}.max_body"), bytes);
-            }
-        }
     }
 
     /// Warns of a pattern that no registered provider can ever match.

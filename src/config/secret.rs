@@ -11,11 +11,17 @@ use super::env::Environment;
 #[derive(Clone, PartialEq, Eq)]
 pub struct Reference(String);
 
+/// Whether a text is the secret itself, and no reference to it.
+#[must_use]
+pub(super) fn is_literal(text: &str) -> bool {
+    !text.starts_with("env:") && !text.starts_with("file:")
+}
+
 impl Reference {
     /// Whether the secret itself stands in the file.
     #[must_use]
     pub fn is_literal(&self) -> bool {
-        !self.0.starts_with("env:") && !self.0.starts_with("file:")
+        is_literal(&self.0)
     }
 
     /// Fetches the secret. A file's path is relative to `folder`; one trailing newline is not part of the secret.

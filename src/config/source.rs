@@ -97,6 +97,12 @@ impl Source {
         })
     }
 
+    /// Whether the value at `path` is in the file, and not only in the environment.
+    pub(super) fn is_in_file(&self, path: &str) -> bool {
+        let position = self.position(path);
+        position.is_some_and(|(found, at)| found == path && self.variable(at).is_none())
+    }
+
     fn place(&self, path: &str) -> String {
         match self.position(path) {
             Some((_, at)) => self.place_of(at),

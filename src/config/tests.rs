@@ -256,6 +256,62 @@ fn passwords_of_brokers_in_the_file_are_warned_of() {
 }
 
 #[test]
+fn secrets_of_the_admin_and_the_gateway_in_the_file_are_warned_of() {
+    let warnings = |text: &str, variables: &[(&str, &str)]| {
+        let config = parse_with(text, variables).unwrap();
+        config.warnings.iter().map(ToString::to_string).collect::<String>()
+    };
+    let shown = warnings("[admin]\ntoken = \"hunter2\"\n", &[]);
+    assert_eq!(
+        shown,
+        "cerca.toml:2:9: admin.token: the token stands in the file; use env:NAME or file:PATH"
+    );
+    assert_eq!(warnings("[admin]\ntoken = \"env:T\"\n", &[("T", "x")]), "");
+    assert_eq!(
+        warnings("", &[("CERCA_ADMIN__TOKEN", "hunter2")]),
+        "",
+        "it is not in the file"
+    );
+
+    let route = |lines: &str| {
+        let text = format!("[[gateway]]\npath = \"/a\"\nupstream = \"http://h\"\n{lines}\n");
+        warnings(&text, &[])
+    };
+    let shown = route("principal = \"jwt:sub\"\njwt_key = \"hunter2hunter2hunter2\"");
+    assert!(
+        shown.starts_with("cerca.toml:5:11: gateway[0].jwt_key: the key stands in the file")
+            && !shown.contains("hunter2"),
+        "{shown}"
+    );
+    let shown = route("probe = \"http://h/{key}\"\nprobe_authorization = \"Bearer hunter2\"");
+    assert!(
+        shown.contains("gateway[0].probe_authorization: the credential stands in the file")
+            && !shown.contains("hunter2"),
+        "{shown}"
+    );
+    let public = "jwt_key = \"\"\"-----BEGIN PUBLIC KEY-----\nx\n-----END PUBLIC KEY-----\"\"\"";
+    assert_eq!(route(&format!("principal = \"jwt:sub\"\n{public}")), "");
+    assert_eq!(route("principal = \"jwt:sub\"\njwt_key = \"env:K\""), "");
+}
+
+#[test]
+fn a_client_certificate_that_nobody_is_believed_to_have_is_warned_of() {
+    let warnings = |server: &str| {
+        let text = format!(
+            "{server}[[gateway]]\npath = \"/a\"\nupstream = \"http://h\"\nprincipal = \"client-cert:X-Cert\"\n"
+        );
+        let config = parse(&text).unwrap();
+        config.warnings.iter().map(ToString::to_string).collect::<String>()
+    };
+    let shown = warnings("");
+    assert!(
+        shown.contains("gateway[0].principal: ") && shown.contains("trusted_proxies"),
+        "{shown}"
+    );
+    assert_eq!(warnings("[server]\ntrusted_proxies = [\"10.0.0.0/8\"]\n"), "");
+}
+
+#[test]
 fn programs_that_cannot_be_started_are_warned_of() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("plain.sh"), "").unwrap();

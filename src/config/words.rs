@@ -1,7 +1,17 @@
 //! What serde says, in the words of somebody who edits a file.
 
 /// Keys whose values are kept out of messages.
-const SECRET: [&str; 5] = ["secret", "secrets", "decryption_keys", "token", "database"];
+const SECRET: [&str; 9] = [
+    "secret",
+    "secrets",
+    "decryption_keys",
+    "token",
+    "database",
+    "seal_key",
+    "api_key",
+    "jwt_key",
+    "probe_authorization",
+];
 
 /// Names of types, by how serde ends its sentence.
 const TYPES: &[(&str, &str)] = &[

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use actix_web::{
     HttpRequest, HttpResponse,
+    body::{BodyStream, SizedStream},
     http::{
         StatusCode,
         header::{self, HeaderMap},
@@ -29,6 +30,7 @@ use crate::{
 use super::{
     State,
     body::{self, BodyError, Share},
+    error::Problem,
     proxies,
 };
 
@@ -39,6 +41,11 @@ pub(super) async fn serve(
     mut payload: web::Payload,
     state: web::Data<State>,
 ) -> HttpResponse {
+    // It would ask the upstream for a tunnel.
+    if request.method() == actix_web::http::Method::CONNECT {
+        let problem = Problem::new(StatusCode::NOT_IMPLEMENTED, "the gateway makes no tunnels");
+        return problem.respond_unread(payload);
+    }
     match answer(&gateway, &request, &mut payload, &state).await {
         Ok(Served::Done(response)) => response,
         Ok(Served::Pass { url }) => pass(&gateway, &request, payload, url, &state).await,
@@ -141,7 +148,7 @@ async fn answer(
             let mut builder = answer_head(status, &headers);
             match rest {
                 None => builder.body(body),
-                Some(rest) => builder.streaming(stream::iter([Ok(body)]).chain(rest.bytes_stream())),
+                Some(rest) => builder.body(BodyStream::new(stream::iter([Ok(body)]).chain(rest.bytes_stream()))),
             }
         }
         Ok(Exchanged::Replayed(answer)) => respond(&answer, true),
@@ -270,19 +277,12 @@ async fn pass(
         upstream = upstream.body(reqwest::Body::wrap_stream(body));
     }
     match upstream.send().await {
-        Ok(response) => {
-            let mut builder = answer_head(response.status().as_u16(), response.headers());
-            let length = response
-                .headers()
-                .get("content-length")
-                .and_then(|length| length.to_str().ok()?.parse().ok());
-            match length {
-                Some(length) if request.method() != actix_web::http::Method::HEAD => {
-                    builder.body(actix_web::body::SizedStream::new(length, response.bytes_stream()))
-                }
-                _ => builder.streaming(response.bytes_stream()),
-            }
+        Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS.as_u16() => {
+            tracing::warn!(gateway.path = &*gateway.path, "the upstream switched protocols unasked");
+            gateway.count_refusal(&Refusal::UpstreamBroke);
+            Refusal::UpstreamBroke.respond()
         }
+        Ok(response) => passed(request, response),
         Err(error) => {
             let refusal = if error.is_connect() {
                 Refusal::UpstreamDown
@@ -297,6 +297,30 @@ async fn pass(
             gateway.count_refusal(&refusal);
             refusal.respond()
         }
+    }
+}
+
+/// The answer of the upstream as it comes.
+fn passed(request: &HttpRequest, response: reqwest::Response) -> HttpResponse {
+    let status = response.status().as_u16();
+    let mut builder = answer_head(status, response.headers());
+    let length = response
+        .headers()
+        .get("content-length")
+        .and_then(|length| length.to_str().ok()?.parse().ok());
+    // These end with their heads, whatever length they name: a byte more would begin the next answer.
+    if matches!(status, 204 | 304) {
+        return builder.finish();
+    }
+    let is_head = request.method() == actix_web::http::Method::HEAD;
+    match length {
+        // actix forgets that it was HEAD when another request came behind it.
+        Some(length) if is_head => builder
+            .no_chunking(length)
+            .body(BodyStream::new(stream::empty::<Result<Bytes, reqwest::Error>>())),
+        None if is_head => builder.body(actix_web::body::None::new()),
+        Some(length) => builder.body(SizedStream::new(length, response.bytes_stream())),
+        None => builder.body(BodyStream::new(response.bytes_stream())),
     }
 }
 

@@ -4,6 +4,7 @@
 //! Neither knows the database: events go to the store's queue and are acknowledged when it says that they are on disk.
 
 mod admin;
+mod audit;
 mod auth;
 mod body;
 mod connections;
@@ -30,6 +31,7 @@ mod refusal;
 mod secrets;
 mod settings;
 mod settle;
+mod upgrade;
 
 #[cfg(test)]
 mod tests;
@@ -116,6 +118,7 @@ fn admin_routes(config: &mut ServiceConfig) {
         .service(post("/api/v1/quarantine/{id}/readmit", readmit::one))
         .service(get("/api/v1/stats", admin::stats))
         .service(get("/api/v1/providers", admin::providers))
+        .service(get("/api/v1/audit", audit::list))
         .service(get("/api/v1/idempotency", idempotency::keys))
         .service(get("/api/v1/idempotency/{id}", idempotency::key))
         .default_service(web::to(nowhere));
@@ -238,8 +241,9 @@ pub fn start(settings: Settings, services: Services, shutdown: CancellationToken
         actix_web::rt::spawn(answers::together());
         App::new()
             .app_data(shared.clone())
-            .wrap_fn(|request, service| {
+            .wrap_fn(|mut request, service| {
                 connections::note(&request);
+                upgrade::ignore(&mut request);
                 service.call(request)
             })
             .configure(public_routes)
@@ -261,6 +265,10 @@ pub fn start(settings: Settings, services: Services, shutdown: CancellationToken
             .app_data(state.clone())
             .wrap(keyed.clone())
             .wrap(from_fn(auth::guard))
+            .wrap_fn(|mut request, service| {
+                upgrade::ignore(&mut request);
+                service.call(request)
+            })
             .configure(admin_routes)
     })
     // A consumer that hangs up while it waits for work must not be given any.

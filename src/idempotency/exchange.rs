@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use reqwest::{
-    Method, Response, Url,
+    Method, Response, StatusCode, Url,
     header::{AUTHORIZATION, HeaderMap},
 };
 use tokio::{runtime::Handle, sync::oneshot};
@@ -163,6 +163,16 @@ async fn send(layer: &Layer, gateway: &Gateway, run: &Run, outgoing: Outgoing) -
         }
         Err(error) => return lost(layer, gateway, run, error).await,
     };
+    // Nobody asked it to switch protocols, so what follows is no answer.
+    if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+        tracing::warn!(
+            gateway.path = &*gateway.path,
+            key.id = run.held.id,
+            "the upstream switched protocols unasked"
+        );
+        layer.end(run, KeyStep::Abandon).await;
+        return Exchanged::Refused(Refusal::UpstreamBroke);
+    }
     let (status, headers) = (response.status().as_u16(), response.headers().clone());
     let (body, rest) = match read(response, gateway.max_answer).await {
         Ok(Body::Whole(body)) => (body, None),

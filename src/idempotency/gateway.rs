@@ -7,7 +7,7 @@ use std::{
 
 use metrics::{Counter, Gauge};
 use percent_encoding::percent_decode_str;
-use reqwest::Url;
+use reqwest::{Url, header::HeaderName};
 use secrecy::{ExposeSecret as _, SecretString};
 
 use super::{
@@ -16,7 +16,7 @@ use super::{
     principal::{JwtKey, Principal},
     refusal::Refusal,
     spec::{GatewaySpec, OnUpstreamDown, check_methods, check_path, check_upstream},
-    upstream::{Probe, client},
+    upstream::{Probe, client, is_one_hop},
 };
 
 /// Beyond the upstream's time: for the store, and for a late answer to be written down.
@@ -49,16 +49,8 @@ const KEPT_HEADERS: [&str; 18] = [
     "x-content-type-options",
 ];
 
-/// Headers that hold credentials or belong to one hop; they are never kept.
-const NEVER_KEPT: [&str; 7] = [
-    "set-cookie",
-    "connection",
-    "content-length",
-    "transfer-encoding",
-    "trailer",
-    "upgrade",
-    "proxy-authenticate",
-];
+/// Headers that hold credentials; like those of one hop they are never kept.
+const NEVER_KEPT: [&str; 2] = ["set-cookie", "set-cookie2"];
 
 /// A `[[gateway]]` that cannot work: the key, and what is wrong with it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -151,13 +143,21 @@ impl Gateway {
             .not_kept
             .iter()
             .flatten()
-            .find(|status| !(200..=599).contains(*status))
+            .find(|status| !(300..=599).contains(*status))
         {
-            return Err(wrong("not_kept", format!("{bad} is not a status from 200 to 599")));
+            let message =
+                format!("{bad} is not a status from 300 to 599 (a success that is not kept would happen again)");
+            return Err(wrong("not_kept", message));
         }
         let keep_headers: Vec<String> = spec.keep_headers.iter().map(|name| name.to_ascii_lowercase()).collect();
-        if let Some(bad) = keep_headers.iter().find(|name| NEVER_KEPT.contains(&name.as_str())) {
-            return Err(wrong("keep_headers", format!("`{bad}` is never kept")));
+        for name in &keep_headers {
+            if HeaderName::from_bytes(name.as_bytes()).is_err() {
+                let message = format!("`{name}` is not the name of a header, such as X-Request-Id");
+                return Err(wrong("keep_headers", message));
+            }
+            if NEVER_KEPT.contains(&name.as_str()) || is_one_hop(name, &[]) {
+                return Err(wrong("keep_headers", format!("`{name}` is never kept")));
+            }
         }
         let client = client(spec.timeout).map_err(|error| wrong("upstream", error.to_string()))?;
         Ok(Self {
@@ -370,6 +370,10 @@ mod tests {
             ("probe", &format!("{fine}probe = \"http://h/no-place\"")),
             ("timeout", &format!("{fine}timeout = \"10m\"")),
             ("not_kept", &format!("{fine}not_kept = [99]")),
+            ("not_kept", &format!("{fine}not_kept = [409, 200]")),
+            ("keep_headers", &format!("{fine}keep_headers = [\"a b\"]")),
+            ("keep_headers", &format!("{fine}keep_headers = [\"\"]")),
+            ("keep_headers", &format!("{fine}keep_headers = [\"Keep-Alive\"]")),
             ("keep_headers", &format!("{fine}keep_headers = [\"Set-Cookie\"]")),
             ("expiry", &format!("{fine}expiry = \"1s\"")),
         ] {

@@ -1,6 +1,9 @@
 //! Asks the store for keys and tells it how they end, by the rules of `decision`.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use super::{
     cache::Cache,
@@ -18,6 +21,10 @@ const CACHE_BYTES: usize = 32 << 20;
 /// How often the end of a request is written again when the store is away, and the pause before each.
 const TRIES: u32 = 6;
 const PAUSE: Duration = Duration::from_millis(100);
+
+/// After that the client has its answer, and the end is tried this often, for as long as a failover or a restore takes.
+const LATER: Duration = Duration::from_secs(2);
+const LONGEST_OUTAGE: Duration = Duration::from_secs(15 * 60);
 
 /// A request that has a key.
 #[derive(Debug, Clone)]
@@ -133,7 +140,11 @@ impl Layer {
                 // Nothing was sent, but the step may be on disk: then the client would be told for a day that it might have been.
                 let store = Arc::clone(&self.store);
                 let held = run.held;
-                tokio::spawn(async move { persist(&*store, held, KeyStep::Return).await });
+                tokio::spawn(async move {
+                    if persist(&*store, held, &KeyStep::Return).await == Persisted::NotYet {
+                        persist_later(&*store, held, &KeyStep::Return).await;
+                    }
+                });
                 Err(refused(error))
             }
         }
@@ -186,9 +197,19 @@ impl Layer {
         Ok(answer)
     }
 
-    /// Ends a run in another way; `false`: it was not written, or the key is another's by now.
+    /// Ends a run in another way; `false`: it is not written yet, or the key is another's by now. What the store cannot
+    /// take now is written when it is back.
     pub async fn end(&self, run: &Run, step: KeyStep) -> bool {
-        persist(&*self.store, run.held, step).await
+        let held = run.held;
+        match persist(&*self.store, held, &step).await {
+            Persisted::Yes => true,
+            Persisted::Never => false,
+            Persisted::NotYet => {
+                let store = Arc::clone(&self.store);
+                tokio::spawn(async move { persist_later(&*store, held, &step).await });
+                false
+            }
+        }
     }
 
     fn remember(&self, run: &Run, answer: &Arc<KeptAnswer>) {
@@ -199,18 +220,27 @@ impl Layer {
     }
 }
 
-async fn persist(store: &dyn Store, held: HeldKey, step: KeyStep) -> bool {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Persisted {
+    Yes,
+    /// The store is away.
+    NotYet,
+    /// The key is another's, or the database refuses the values.
+    Never,
+}
+
+async fn persist(store: &dyn Store, held: HeldKey, step: &KeyStep) -> Persisted {
     for nth in 1..=TRIES {
         match store.step(held, step.clone()).await {
-            Ok(true) => return true,
+            Ok(true) => return Persisted::Yes,
             // A try before this one may have been written although it was not answered.
-            Ok(false) if nth > 1 => return true,
+            Ok(false) if nth > 1 => return Persisted::Yes,
             Ok(false) => {
                 tracing::warn!(
                     key.id = held.id,
                     "an idempotency key was taken over before its request ended"
                 );
-                return false;
+                return Persisted::Never;
             }
             Err(StoreError::Refused(error)) => {
                 tracing::error!(
@@ -218,16 +248,35 @@ async fn persist(store: &dyn Store, held: HeldKey, step: KeyStep) -> bool {
                     error,
                     "the end of an idempotent request was refused by the database"
                 );
-                return false;
+                return Persisted::Never;
             }
             Err(error) if nth == TRIES => {
-                tracing::error!(key.id = held.id, %error, "the end of an idempotent request is not written");
-                return false;
+                tracing::error!(key.id = held.id, %error, "the end of an idempotent request is not written yet");
+                return Persisted::NotYet;
             }
             Err(_) => tokio::time::sleep(PAUSE * nth).await,
         }
     }
-    false
+    Persisted::NotYet
+}
+
+/// Goes on while the answer is of use: the token says whether somebody else has found out meanwhile.
+async fn persist_later(store: &dyn Store, held: HeldKey, step: &KeyStep) {
+    let begun = Instant::now();
+    while begun.elapsed() < LONGEST_OUTAGE {
+        tokio::time::sleep(LATER.mul_f64(0.5 + rand::random::<f64>() / 2.0)).await;
+        match store.step(held, step.clone()).await {
+            Err(StoreError::Refused(_) | StoreError::Closed) => break,
+            Err(_) => {}
+            Ok(_) => {
+                return tracing::info!(
+                    key.id = held.id,
+                    "the end of an idempotent request is written after all"
+                );
+            }
+        }
+    }
+    tracing::error!(key.id = held.id, "the end of an idempotent request was never written");
 }
 
 pub(super) fn refused(error: StoreError) -> Refusal {

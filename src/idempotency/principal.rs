@@ -127,14 +127,20 @@ impl Principal {
                     .filter(|(scheme, _)| scheme.eq_ignore_ascii_case(b"bearer "))
                     .and_then(|(_, token)| claims(token.trim_ascii(), key.as_ref(), caller.now))
                     .ok_or_else(|| Refusal::NoPrincipal("the bearer token is not valid".to_owned()))?;
-                let value = match &claims[claim] {
-                    Value::String(text) if !text.is_empty() => text.clone(),
-                    Value::Number(number) => number.to_string(),
-                    _ => return Err(Refusal::NoPrincipal(format!("the bearer token has no `{claim}`"))),
+                let value = &claims[claim];
+                let is_somebody = match value {
+                    Value::String(text) => !text.is_empty(),
+                    // Others are read with fewer digits than they have, and two would be one.
+                    Value::Number(number) => number.is_i64() || number.is_u64(),
+                    _ => false,
                 };
-                // Two issuers may have the same subject.
-                let issuer = claims["iss"].as_str().unwrap_or_default();
-                Ok(scope(&format!("jwt:{claim}"), format!("{issuer}\0{value}").as_bytes()))
+                if !is_somebody {
+                    let why = format!("the bearer token has no `{claim}` that is a text or a whole number");
+                    return Err(Refusal::NoPrincipal(why));
+                }
+                // Two issuers may have the same subject. As JSON, so that "5" is not 5, and nothing slips from one to the other.
+                let who = Value::from([claims["iss"].clone(), value.clone()]).to_string();
+                Ok(scope(&format!("jwt:{claim}"), who.as_bytes()))
             }
         }
     }
@@ -258,6 +264,39 @@ mod tests {
             "Basic x.y.z".into(),
         ] {
             assert!(of(&principal, &bad, false).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn two_tokens_are_of_one_only_if_they_say_the_same() {
+        let principal: Principal = "jwt:sub".parse().unwrap();
+        let who = |claims: &str| of(&principal, &token(claims, SECRET), false);
+        let all = [
+            r#"{"sub":"5"}"#,
+            r#"{"sub":5}"#,
+            r#"{"sub":-5}"#,
+            r#"{"sub":"5","iss":"a"}"#,
+            r#"{"sub":"5","iss":1}"#,
+            r#"{"sub":"5","iss":"1"}"#,
+            r#"{"sub":"b\u00005","iss":"a"}"#,
+            r#"{"sub":"5","iss":"a\u0000b"}"#,
+            r#"{"sub":9007199254740993}"#,
+            r#"{"sub":9007199254740992}"#,
+        ]
+        .map(|claims| who(claims).unwrap());
+        let different: std::collections::HashSet<_> = all.iter().collect();
+        assert_eq!(different.len(), all.len());
+        assert_eq!(who(r#"{"iss":"a","sub":"5"}"#).unwrap(), all[3]);
+        for nobody in [
+            "5.0",
+            "1e3",
+            "123456789012345678901234567890",
+            "[5]",
+            "true",
+            "null",
+            "\"\"",
+        ] {
+            assert!(who(&format!("{{\"sub\":{nobody}}}")).is_err(), "{nobody}");
         }
     }
 

@@ -6,7 +6,7 @@ use bytes::{Bytes, BytesMut};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::{
     Client, Response, StatusCode, Url,
-    header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue},
+    header::{AUTHORIZATION, CONNECTION, HeaderMap, HeaderName, HeaderValue},
 };
 use secrecy::{ExposeSecret as _, SecretString};
 
@@ -15,6 +15,8 @@ use crate::store::KeptAnswer;
 const CONNECT: Duration = Duration::from_secs(5);
 /// Shorter than the keep-alive of any usual server: a request on a connection that is being closed might have been read.
 const IDLE: Duration = Duration::from_secs(1);
+/// Headers of an answer: where the client stops reading, what was done is not known. Twice what most servers can send.
+const MAX_HEADERS: usize = 512;
 const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Headers that belong to one hop, beside those that `Connection` names.
@@ -66,6 +68,7 @@ pub(super) fn client(timeout: Duration) -> Result<Client, reqwest::Error> {
             .connect_timeout(CONNECT.min(timeout / 2))
             .timeout(timeout)
             .pool_idle_timeout(IDLE)
+            .http1_max_headers(MAX_HEADERS)
             .tcp_nodelay(true)
     };
     // Without roots of the system, those of Mozilla.
@@ -204,9 +207,10 @@ impl Probe {
 }
 
 pub(super) fn kept_headers(headers: &HeaderMap, keeps: impl Fn(&str) -> bool) -> Vec<(String, Vec<u8>)> {
+    let named = named_by_connection(headers.get_all(CONNECTION).iter().map(HeaderValue::as_bytes));
     headers
         .iter()
-        .filter(|(name, _)| keeps(name.as_str()))
+        .filter(|(name, _)| keeps(name.as_str()) && !is_one_hop(name.as_str(), &named))
         .map(|(name, value)| (name.as_str().to_owned(), value.as_bytes().to_vec()))
         .collect()
 }

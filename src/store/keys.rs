@@ -198,6 +198,9 @@ pub trait Keys: Send + Sync {
 
     fn key_stats(&self) -> StoreFuture<'_, KeyStats>;
 
+    /// How many keys `reap` would remove in all.
+    fn reapable(&self, age: Duration) -> StoreFuture<'_, u64>;
+
     /// Removes at most `limit` expired keys that were made longer ago than `age`; gives how many.
     fn reap(&self, age: Duration, limit: u32) -> StoreFuture<'_, u64>;
 }

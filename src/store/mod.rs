@@ -7,6 +7,7 @@
 
 pub(crate) mod answers;
 mod assemble;
+mod audit;
 mod batch;
 mod budget;
 mod cache;
@@ -38,6 +39,7 @@ use futures_util::future::BoxFuture;
 
 use crate::domain::{Claim, NewEvent, Settle};
 
+pub use audit::{AuditFilter, AuditRow};
 pub use jobs::run_job;
 pub use keys::{
     Answering, HeldKey, KeptAnswer, KeyFilter, KeyName, KeyRow, KeyState, KeyStats, KeyStep, Keys, NewKey,

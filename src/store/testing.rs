@@ -38,6 +38,13 @@ macro_rules! no_upkeep {
                 $crate::store::testing::no()
             }
 
+            fn audit(
+                &self,
+                _: $crate::store::AuditFilter,
+            ) -> $crate::store::StoreFuture<'_, Vec<$crate::store::AuditRow>> {
+                $crate::store::testing::no()
+            }
+
             fn jobs(&self, _: u32) -> $crate::store::StoreFuture<'_, Vec<$crate::store::Job>> {
                 $crate::store::testing::no()
             }

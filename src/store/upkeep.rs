@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{Effect, EventDetail, EventFilter, Received, StoreError, StoreFuture, Who};
+use super::{AuditFilter, AuditRow, Effect, EventDetail, EventFilter, Received, StoreError, StoreFuture, Who};
 use crate::domain::{EventStatus, OrderedHandler};
 
 /// Long jobs. Each step is one short transaction or one bounded read.
@@ -36,6 +36,9 @@ pub trait Upkeep: Send + Sync {
 
     /// Stops a running job, or lets a stopped one go on.
     fn set_job_running(&self, id: i64, running: bool, runner: Runner) -> StoreFuture<'_, Option<Job>>;
+
+    /// What people did, newest first.
+    fn audit(&self, filter: AuditFilter) -> StoreFuture<'_, Vec<AuditRow>>;
 
     /// Takes the turn of a provider's scheduled backfill, when it is due and nobody else has; `None` otherwise.
     fn begin_backfill<'a>(&'a self, provider: &'a str, every: Duration) -> StoreFuture<'a, Option<BackfillTurn>>;

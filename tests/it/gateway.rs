@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use serde_json::Value;
 
-use crate::support::{Answer, Server, Setup, Sink, TestStore, on_both_stores};
+use crate::support::{Answer, Server, Setup, Sink, TestStore, on_both_stores, raw_exchange};
 
 on_both_stores!(
     a_write_with_a_key_happens_once_and_is_answered_again_byte_for_byte,
@@ -188,7 +188,7 @@ async fn what_is_not_a_keyed_write_passes_through_or_is_refused(store: TestStore
     assert_eq!(upstream.received()[1].body, b"{}");
     for bad in ["/api/orders/%2e%2e/admin", "/api/orders/..%2Fadmin", "/api/ordersx"] {
         let head = format!("GET {bad} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
-        let answer = crate::support::raw_exchange(server.public(), head.as_bytes(), Duration::from_secs(30)).await;
+        let answer = raw_exchange(server.public(), head.as_bytes(), Duration::from_secs(30)).await;
         assert!(answer.starts_with("HTTP/1.1 4"), "{bad}: {answer}");
     }
     assert_eq!(upstream.count(), 2);

@@ -16,6 +16,7 @@ mod durable;
 mod elsewhere;
 mod gateway;
 mod gateway_crashes;
+mod gateway_odd;
 mod lease;
 mod limits;
 mod native;

@@ -11,6 +11,7 @@ on_both_stores!(
     the_api_reprocesses_as_a_job,
     a_shadow_run_shows_what_would_differ_and_changes_nothing,
     an_export_holds_every_event_with_its_bytes,
+    who_did_what_is_shown,
 );
 
 fn lines(output: &std::process::Output) -> Vec<Value> {
@@ -290,4 +291,55 @@ async fn an_export_holds_every_event_with_its_bytes(store: TestStore) {
     assert!(raw.contains("payload_base64"), "{raw}");
     let filtered = server.cli(&["events", "export", "--payload", "none", "--q", "evt_1"]);
     assert_eq!(lines(&filtered).len(), 1);
+}
+
+async fn who_did_what_is_shown(store: TestStore) {
+    let server = Setup::new(&store).start().await;
+    server.stripe("evt_1").await;
+    for (what, reason) in [
+        ("reprocess", "one"),
+        ("discard", "two\u{1b}[31m"),
+        ("reprocess", "three"),
+    ] {
+        let path = format!("/api/v1/events/stripe/evt_1/{what}");
+        assert_eq!(server.post(&path, &json!({"reason": reason})).await.status, 200);
+    }
+    let done = server.cli(&["events", "discard", "stripe", "evt_1", "--reason", "four"]);
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+
+    let page = server.get("/api/v1/audit?limit=3").await.json();
+    let reasons = |page: &Value| -> Vec<String> {
+        let rows = page["audit"].as_array().unwrap();
+        rows.iter()
+            .map(|row| row["reason"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    assert_eq!(reasons(&page), ["four", "three", "two\u{1b}[31m"]);
+    let newest = &page["audit"][0];
+    assert_eq!(
+        (&newest["actor"], &newest["action"], &newest["target"]),
+        (&json!("cli"), &json!("discard"), &json!("stripe:evt_1"))
+    );
+    assert!(newest["at"].as_str().unwrap().starts_with("20"));
+    let next = page["next"].as_str().unwrap();
+    let rest = server.get(&format!("/api/v1/audit?limit=3&cursor={next}")).await.json();
+    assert_eq!((reasons(&rest), &rest["next"]), (vec!["one".to_owned()], &Value::Null));
+    let of_one = server.get("/api/v1/audit?actor=api&action=reprocess").await.json();
+    assert_eq!(reasons(&of_one), ["three", "one"]);
+    for bad in ["limit=0", "actr=x", "cursor=1", "actor=%00"] {
+        assert_eq!(server.get(&format!("/api/v1/audit?{bad}")).await.status, 400, "{bad}");
+    }
+
+    let listed = lines(&server.cli(&["audit", "--json", "--actor", "api", "--limit", "2"]));
+    assert_eq!(listed.len(), 2);
+    assert_eq!(
+        (&listed[0]["reason"], &listed[1]["action"]),
+        (&json!("three"), &json!("discard"))
+    );
+    let table = server.cli(&["audit"]);
+    let table = String::from_utf8(table.stdout).unwrap();
+    assert!(table.contains("stripe:evt_1") && table.contains("four"), "{table}");
+    assert!(!table.contains('\u{1b}'), "{table}");
+    let page = server.get("/audit?action=discard").await.text();
+    assert!(page.contains("four") && !page.contains("three"), "{page}");
 }

@@ -5,12 +5,15 @@ use std::sync::Arc;
 
 use cerca::{
     domain::{NewEvent, Outcome},
-    store::{Options, open},
+    store::{KeptAnswer, KeyStep, Options, open},
 };
 use futures_util::future::join_all;
 use sqlx::{PgPool, Row as _, postgres::PgRow};
 
-use crate::support::{Db, Raw, Taker, settle, with_body};
+use crate::{
+    keys::{held, minute},
+    support::{Db, Raw, Taker, settle, with_body},
+};
 
 /// Requests that wait for their commit at once.
 const CONNECTIONS: usize = 256;
@@ -251,6 +254,56 @@ async fn ingest_all(db: &Db) {
         db.store.settle(settle(&claim, Outcome::Done)).await;
     }
     db.store.flush().await.unwrap();
+}
+
+/// Requests with a key of their own, each through all of its steps, with an answer as small APIs give it.
+async fn run_keys(db: &Db, keys: usize) {
+    let kept = Arc::new(KeptAnswer {
+        status: 201,
+        headers: vec![
+            ("content-type".into(), b"application/json".to_vec()),
+            ("location".into(), b"/orders/7".to_vec()),
+        ],
+        body: Some(format!("{{\"id\":7,\"note\":\"{}\"}}", "x".repeat(200)).into()),
+        resource_id: Some("7".into()),
+    });
+    let lanes = (0..64).map(async |lane| {
+        for n in (lane..keys).step_by(64) {
+            let mut new = minute(
+                &format!("{:016x}-{n}", (n as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)),
+                1,
+            );
+            new.name.scope = "5".repeat(64).into();
+            let ours = held(&*db.store, new).await;
+            assert!(db.store.step(ours, KeyStep::Sent).await.unwrap());
+            let complete = KeyStep::Complete(Arc::clone(&kept));
+            assert!(db.store.step(ours, complete).await.unwrap());
+        }
+    });
+    join_all(lanes).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn steps_with_a_key_write_no_index() {
+    let Some(db) = Db::postgres().await else { return };
+    let Raw::Postgres(pool) = &db.raw else { return };
+    run_keys(&db, 3_000).await;
+    commits(&db, pool).await;
+    let (updates, hot): (i64, i64) = sqlx::query_as(
+        "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE relname = 'api_idempotency_keys'",
+    )
+    .fetch_one(pool)
+    .await
+    .unwrap();
+    println!("{hot} of {updates} updates are HOT");
+    assert_eq!(updates, 6_000);
+    // With an index on what a step changes it is half at most; large batches meet full pages now and then.
+    assert!(hot > 3_900, "{hot} of {updates}");
+    assert_eq!(
+        db.number("SELECT count(*) FROM api_idempotency_keys WHERE status = 'completed'")
+            .await,
+        3_000
+    );
 }
 
 /// SQLite writes whole pages, so what an event costs its log is how well batches fill them.

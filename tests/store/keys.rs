@@ -8,7 +8,7 @@ use cerca::store::{
 };
 use futures_util::future::join_all;
 
-use crate::support::Db;
+use crate::support::{Db, Raw};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -61,6 +61,7 @@ on_both!(
     of_many_at_once_one_gets_the_key,
     what_was_not_sent_is_run_again_by_the_same_request_only,
     what_was_sent_is_taken_over_once_and_never_run_again,
+    of_all_that_was_sent_what_nobody_runs_is_found,
     a_released_key_is_new_and_a_returned_one_stays_bound,
     an_expired_key_is_as_good_as_new_and_goes_in_the_end,
     keys_of_two_principals_never_meet,
@@ -179,6 +180,71 @@ async fn what_was_sent_is_taken_over_once_and_never_run_again(db: Db) {
     assert_eq!(db.store.take_over(first.id, lease).await.unwrap(), None);
 }
 
+async fn of_all_that_was_sent_what_nobody_runs_is_found(db: Db) {
+    if matches!(db.raw, Raw::Postgres(_)) {
+        // A long list, of keys that are gone.
+        db.sql(
+            "INSERT INTO api_idempotency_sent (key_ids) SELECT ARRAY[n, -n] FROM generate_series(1000000, 1001200) n",
+        )
+        .await;
+    }
+    let sent = join_all((0..40).map(async |n| {
+        let ours = held(&*db.store, minute(&format!("{n:02}"), 1)).await;
+        assert!(db.store.step(ours, KeyStep::Sent).await.unwrap());
+        ours
+    }))
+    .await;
+    // Reserved, and nothing was sent.
+    held(&*db.store, new("untouched", 1, Duration::ZERO)).await;
+    for (n, ours) in sent.iter().enumerate() {
+        let step = match n % 4 {
+            0 => KeyStep::Complete(Arc::new(answer(200))),
+            1 => KeyStep::Return,
+            2 => KeyStep::GiveUp,
+            _ => continue,
+        };
+        assert!(db.store.step(*ours, step).await.unwrap());
+    }
+    assert!(db.store.abandoned(100).await.unwrap().is_empty(), "every lease holds");
+    for ours in sent.iter().skip(3).step_by(4) {
+        assert!(db.store.step(*ours, KeyStep::Abandon).await.unwrap());
+    }
+    // Sent a second time.
+    let again = held(&*db.store, minute("01", 1)).await;
+    assert!(db.store.step(again, KeyStep::Sent).await.unwrap());
+    assert!(db.store.step(again, KeyStep::Abandon).await.unwrap());
+    // Somebody tries to find out about one that was given up, after the list forgot it, and is killed.
+    db.store.abandoned(100).await.unwrap();
+    let retaken = db.store.take_over(sent[2].id, Duration::ZERO).await.unwrap().unwrap();
+
+    let found = async |limit| -> Vec<i64> {
+        let rows = db.store.abandoned(limit).await.unwrap();
+        rows.iter().map(|row| row.id).collect()
+    };
+    let mut expected: Vec<i64> = sent.iter().skip(3).step_by(4).map(|ours| ours.id).collect();
+    expected.extend([again.id, retaken.id]);
+    let mut all = found(100).await;
+    assert_eq!(all.last(), Some(&retaken.id), "the oldest first");
+    assert_eq!(found(3).await, all[..3]);
+    all.sort_unstable();
+    expected.sort_unstable();
+    assert_eq!(all, expected);
+
+    for id in all {
+        let ours = db.store.take_over(id, Duration::from_secs(60)).await.unwrap().unwrap();
+        assert!(db.store.abandoned(100).await.unwrap().iter().all(|row| row.id != id));
+        assert!(db.store.step(ours, KeyStep::GiveUp).await.unwrap());
+    }
+    assert!(found(100).await.is_empty());
+    if matches!(db.raw, Raw::Postgres(_)) {
+        assert_eq!(
+            db.number("SELECT count(*) FROM api_idempotency_sent").await,
+            0,
+            "the list is short"
+        );
+    }
+}
+
 async fn a_released_key_is_new_and_a_returned_one_stays_bound(db: Db) {
     let ours = held(&*db.store, minute("k", 1)).await;
     db.store.step(ours, KeyStep::Sent).await.unwrap();
@@ -208,6 +274,8 @@ async fn an_expired_key_is_as_good_as_new_and_goes_in_the_end(db: Db) {
     assert_eq!(db.store.reap(Duration::ZERO, 100).await.unwrap(), 0, "not expired");
     db.sql("UPDATE api_idempotency_keys SET expires_at = created_at").await;
     held(&*db.store, minute("a", 2)).await;
+    assert_eq!(db.store.reapable(DAY).await.unwrap(), 0);
+    assert_eq!(db.store.reapable(Duration::ZERO).await.unwrap(), 2);
     assert_eq!(db.store.reap(DAY, 100).await.unwrap(), 0, "too young");
     assert_eq!(db.store.reap(Duration::ZERO, 1).await.unwrap(), 1, "a batch is bounded");
     assert_eq!(db.store.reap(Duration::ZERO, 100).await.unwrap(), 1);

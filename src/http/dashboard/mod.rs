@@ -5,6 +5,7 @@
 //! or hold `%2F`.
 
 mod access;
+mod audit;
 mod bytes;
 mod event;
 mod events;
@@ -61,6 +62,7 @@ pub(super) fn routes(config: &mut ServiceConfig) {
         .service(get("/quarantine/request", quarantine::show))
         .service(get("/quarantine/body", quarantine::body))
         .service(act("/quarantine/readmit", web::post().to(quarantine::readmit)))
+        .service(get("/audit", audit::list))
         .service(get("/keys", keys::list))
         .service(get("/keys/key", keys::show))
         .service(get("/providers", providers::list))
@@ -75,8 +77,9 @@ pub(super) fn routes(config: &mut ServiceConfig) {
 }
 
 /// First parts of the paths above. What is not of the dashboard takes no session.
-const PAGES: [&str; 10] = [
+const PAGES: [&str; 11] = [
     "",
+    "audit",
     "events",
     "event",
     "jobs",
@@ -151,13 +154,14 @@ impl Frame {
 }
 
 /// The menu: paths and names.
-const MENU: [(&str, &str); 6] = [
+const MENU: [(&str, &str); 7] = [
     ("/", "Overview"),
     ("/events", "Events"),
     ("/jobs", "Jobs"),
     ("/quarantine", "Quarantine"),
     ("/keys", "Idempotency keys"),
     ("/providers", "Providers"),
+    ("/audit", "Audit"),
 ];
 
 type Page = Result<HttpResponse, Failed>;

@@ -118,6 +118,9 @@ impl Keys for MemoryStore {
     fn key_stats(&self) -> StoreFuture<'_, KeyStats> {
         Box::pin(async { self.check().map(|()| KeyStats::default()) })
     }
+    fn reapable(&self, _: Duration) -> StoreFuture<'_, u64> {
+        unreachable!("requests do not reap")
+    }
     fn reap(&self, _: Duration, _: u32) -> StoreFuture<'_, u64> {
         unreachable!("requests do not reap")
     }

@@ -117,6 +117,36 @@ async fn expect_continue_is_answered() {
 }
 
 #[tokio::test]
+async fn an_upgrade_is_ignored() {
+    let servers = serve();
+    for value in ["websocket", "h2c", "websocket, foo"] {
+        let body = format!("{{\"id\":\"{value}\"}}");
+        let mut client = Client::connect(servers.public).await;
+        // What comes after the body is not part of it.
+        client
+            .write(format!(
+                "POST /webhooks/acme HTTP/1.1\r\nHost: x\r\nX-Acme-Proof: right\r\nConnection: Upgrade\r\n\
+                 Upgrade: {value}\r\nContent-Length: {}\r\n\r\n{body}",
+                body.len()
+            ))
+            .await;
+        assert_eq!(client.reply().await.status, 200, "{value}");
+        assert_eq!(servers.store.stored().last().unwrap().payload, body);
+    }
+    let mut client = Client::connect(servers.public).await;
+    client
+        .write("POST /webhooks/acme HTTP/1.1\r\nHost: x\r\nX-Acme-Proof: right\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+        .await;
+    assert_eq!(client.reply().await.status, 400, "no length is no body");
+    assert!(client.is_closed().await);
+    let mut client = Client::connect(servers.admin).await;
+    client
+        .write("POST /api/v1/events/reprocess HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n[]")
+        .await;
+    assert_eq!(client.reply().await.status, 400);
+}
+
+#[tokio::test]
 async fn a_connection_survives_a_refusal_whose_body_was_read() {
     let servers = serve();
     let mut client = Client::connect(servers.public).await;

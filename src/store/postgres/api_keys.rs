@@ -9,7 +9,7 @@ use super::{
         Answering, Applied, HeldKey, KeptAnswer, KeyFilter, KeyRow, KeyStats, KeyStep, Keys, LONGEST, NewKey, Reserved,
         StoreError, StoreFuture, TransactionError, keys::Completes,
     },
-    PostgresStore, key_found, key_rows,
+    PostgresStore, key_found, key_rows, key_sent,
 };
 
 impl Keys for PostgresStore {
@@ -42,7 +42,13 @@ impl Keys for PostgresStore {
     }
 
     fn abandoned(&self, limit: u32) -> StoreFuture<'_, Vec<KeyRow>> {
-        Box::pin(key_rows::abandoned(&self.read, limit))
+        Box::pin(async move {
+            let ids = key_sent::walk(&self.people, limit as usize).await?;
+            match ids.is_empty() {
+                true => Ok(Vec::new()),
+                false => key_rows::abandoned(&self.read, &ids).await,
+            }
+        })
     }
 
     fn keys(&self, filter: KeyFilter) -> StoreFuture<'_, Vec<KeyRow>> {
@@ -57,8 +63,21 @@ impl Keys for PostgresStore {
         Box::pin(self.key_stats.get(key_rows::stats(&self.read)))
     }
 
+    fn reapable(&self, age: Duration) -> StoreFuture<'_, u64> {
+        Box::pin(key_rows::reapable(&self.read, age))
+    }
+
     fn reap(&self, age: Duration, limit: u32) -> StoreFuture<'_, u64> {
-        self.people
-            .ask(move |db| Box::pin(async move { key_rows::reap(db, age, limit).await }))
+        Box::pin(async move {
+            let gone = self
+                .people
+                .ask(move |db| Box::pin(async move { key_rows::reap(db, age, limit).await }))
+                .await?;
+            // With the last batch: a program of its own that reaps may have nobody who asks for what was abandoned.
+            if gone < u64::from(limit) {
+                key_sent::walk(&self.people, 0).await?;
+            }
+            Ok(gone)
+        })
     }
 }

@@ -110,19 +110,32 @@ pub(super) async fn renew(db: &mut PgConnection, new: &NewKey, found: &Found) ->
     Ok((taken.rows_affected() == 1).then_some(HeldKey { id: found.id, token }))
 }
 
+/// What comes back from `failed` to `processing` is in the list of what was sent again.
 pub(super) async fn take_over(db: &mut PgConnection, id: i64, lease: Duration) -> sqlx::Result<Option<HeldKey>> {
     let token: i64 = rand::random();
     let taken = sqlx::query(
-        "UPDATE api_idempotency_keys
-         SET status = 'processing', completed_at = NULL, lease_token = $2,
-             locked_until = now() + $3::bigint * interval '1 microsecond'
-         WHERE id = $1 AND locked_until <= now()
-           AND (status = 'processing' OR (status = 'failed' AND response_status IS NULL))",
+        "WITH old AS MATERIALIZED (
+             SELECT id, status FROM api_idempotency_keys
+             WHERE id = $1 AND locked_until <= now()
+               AND (status = 'processing' OR (status = 'failed' AND response_status IS NULL))
+             FOR UPDATE
+         ),
+         taken AS (
+             UPDATE api_idempotency_keys k
+             SET status = 'processing', completed_at = NULL, lease_token = $2,
+                 locked_until = now() + $3::bigint * interval '1 microsecond'
+             FROM old WHERE k.id = old.id
+             RETURNING k.id, old.status
+         ),
+         noted AS (
+             INSERT INTO api_idempotency_sent (key_ids) SELECT ARRAY[id] FROM taken WHERE status = 'failed'
+         )
+         SELECT 1 FROM taken",
     )
     .bind(id)
     .bind(token)
     .bind(micros(lease))
-    .execute(db)
+    .fetch_optional(db)
     .await?;
-    Ok((taken.rows_affected() == 1).then_some(HeldKey { id, token }))
+    Ok(taken.map(|_| HeldKey { id, token }))
 }

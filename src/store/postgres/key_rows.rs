@@ -87,6 +87,18 @@ async fn complete(db: &mut PgConnection, held: HeldKey, kept: &KeptAnswer) -> sq
     Ok(())
 }
 
+pub(super) async fn reapable(db: &PgPool, age: Duration) -> Result<u64, StoreError> {
+    let count: sqlx::Result<i64> = sqlx::query_scalar(
+        "SELECT count(*) FROM api_idempotency_keys
+         WHERE created_at < now() - $1::bigint * interval '1 microsecond' AND expires_at <= now()
+           AND (status <> 'processing' OR locked_until <= now())",
+    )
+    .bind(micros(age))
+    .fetch_one(db)
+    .await;
+    count.map(i64::unsigned_abs).map_err(|error| read_error(&error))
+}
+
 pub(super) async fn reap(db: &mut PgConnection, age: Duration, limit: u32) -> sqlx::Result<u64> {
     let gone = sqlx::query(
         "DELETE FROM api_idempotency_keys WHERE id = ANY (ARRAY(
@@ -105,17 +117,14 @@ pub(super) async fn reap(db: &mut PgConnection, age: Duration, limit: u32) -> sq
 const COLUMNS: &str = "id, scope, method, route, key, status, recovery_point, locked_until, response_status::bigint,
     length(response_body)::bigint, resource_id, created_at, completed_at, expires_at";
 
-pub(super) async fn abandoned(db: &PgPool, limit: u32) -> Result<Vec<KeyRow>, StoreError> {
+/// Those of these keys that are still sent and without a holder.
+pub(super) async fn abandoned(db: &PgPool, ids: &[i64]) -> Result<Vec<KeyRow>, StoreError> {
     let sql = format!(
-        "SELECT {COLUMNS} FROM api_idempotency_keys WHERE status = 'processing' AND locked_until <= now() AND recovery_point = 'sent'
-         ORDER BY locked_until LIMIT $1"
+        "SELECT {COLUMNS} FROM api_idempotency_keys
+         WHERE id = ANY ($1) AND status = 'processing' AND locked_until <= now() AND recovery_point = 'sent'
+         ORDER BY locked_until"
     );
-    read(
-        sqlx::query(AssertSqlSafe(sql))
-            .bind(i64::from(limit))
-            .fetch_all(db)
-            .await,
-    )
+    read(sqlx::query(AssertSqlSafe(sql)).bind(ids).fetch_all(db).await)
 }
 
 pub(super) async fn list(db: &PgPool, filter: &KeyFilter) -> Result<Vec<KeyRow>, StoreError> {

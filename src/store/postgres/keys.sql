@@ -1,5 +1,5 @@
 -- Reserves new keys and takes the next step with held ones: one statement, one commit, for all that wait. Gives, for each
--- key that was new, its token and id; for each step that was taken, its place.
+-- key that was new, its token and id; for each step that was taken, its place. No index names a column that a step changes.
 WITH added AS (
     INSERT INTO api_idempotency_keys
         (scope, method, route, key, request_hash, lease_token, locked_until, expires_at)
@@ -7,7 +7,7 @@ WITH added AS (
            now() + lease * interval '1 microsecond', now() + expiry * interval '1 microsecond'
     FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::bytea[], $6::bigint[], $7::bigint[], $8::bigint[])
          AS n (scope, method, route, key, request_hash, token, lease, expiry)
-    ON CONFLICT DO NOTHING
+    ON CONFLICT (key, scope, method, route) DO NOTHING
     RETURNING id, lease_token
 ),
 held AS MATERIALIZED (
@@ -38,7 +38,11 @@ changed AS (
         response_body = h.response_body
     FROM held h
     WHERE h.step <> 'release' AND k.ctid = h.place AND k.lease_token = h.token AND k.status = 'processing'
-    RETURNING h.nth
+    RETURNING h.nth, h.step, h.id
+),
+noted AS (
+    INSERT INTO api_idempotency_sent (key_ids)
+    SELECT array_agg(id) FROM changed WHERE step = 'sent' HAVING count(*) > 0
 )
 SELECT true, lease_token, id FROM added
 UNION ALL

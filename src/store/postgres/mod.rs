@@ -12,6 +12,7 @@ mod effects;
 mod ingest;
 mod key_found;
 mod key_rows;
+mod key_sent;
 mod keys;
 mod lanes;
 mod notify;

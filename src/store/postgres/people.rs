@@ -1,14 +1,15 @@
 //! What people do by hand: reprocess and discard, each with its line in the audit.
 
-use sqlx::{Connection as _, PgConnection, postgres::PgBindIterExt as _};
+use sqlx::{Connection as _, PgConnection, PgPool, Row as _, postgres::PgBindIterExt as _};
 
 use super::{
     super::{
-        Discarded, Reprocessed, Who,
+        AuditFilter, AuditRow, Discarded, Reprocessed, StoreError, Who,
         ordering::{Lane, holds},
         task::{Task, UNROUTED_MARK},
     },
-    steps,
+    connect::read_error,
+    steps, time,
 };
 
 /// What a change did, with the lanes that are to be advanced after its commit.
@@ -147,4 +148,33 @@ pub(super) async fn record(
     .bind(deliveries)
     .fetch_one(db)
     .await
+}
+
+/// Lines of the audit, newest first.
+pub(super) async fn audit(db: &PgPool, filter: &AuditFilter) -> Result<Vec<AuditRow>, StoreError> {
+    let rows = sqlx::query(
+        "SELECT id, at, actor, action, target, reason, deliveries FROM audit
+         WHERE ($1::text IS NULL OR actor = $1) AND ($2::text IS NULL OR action = $2) AND ($3::bigint IS NULL OR id < $3)
+         ORDER BY id DESC LIMIT $4",
+    )
+    .bind(&filter.actor)
+    .bind(&filter.action)
+    .bind(filter.before)
+    .bind(i64::from(filter.limit))
+    .fetch_all(db)
+    .await
+    .map_err(|error| read_error(&error))?;
+    let row = |row: &sqlx::postgres::PgRow| {
+        Ok(AuditRow {
+            id: row.try_get(0)?,
+            at: row.try_get::<time::Instant, _>(1)?.0,
+            actor: row.try_get(2)?,
+            action: row.try_get(3)?,
+            target: row.try_get(4)?,
+            reason: row.try_get(5)?,
+            deliveries: row.try_get::<i64, _>(6)?.unsigned_abs(),
+        })
+    };
+    let rows: sqlx::Result<_> = rows.iter().map(row).collect();
+    rows.map_err(|error| read_error(&error))
 }

@@ -8,8 +8,8 @@ use sqlx::{AssertSqlSafe, Connection as _, PgConnection, PgPool, Row as _, postg
 
 use super::{
     super::{
-        BackfillTurn, Effect, EventFilter, Export, Job, JobState, NewJob, Received, Runner, StoreError, StoreFuture,
-        Upkeep, Who,
+        AuditFilter, AuditRow, BackfillTurn, Effect, EventFilter, Export, Job, JobState, NewJob, Received, Runner,
+        StoreError, StoreFuture, Upkeep, Who,
         assemble::within,
         filter::describe,
         upkeep::{join, read_filter, split, write_filter},
@@ -147,6 +147,10 @@ impl Upkeep for PostgresStore {
                 .await?;
             self.job(id).await
         })
+    }
+
+    fn audit(&self, filter: AuditFilter) -> StoreFuture<'_, Vec<AuditRow>> {
+        Box::pin(async move { people::audit(&self.read, &filter).await })
     }
 
     fn begin_backfill<'a>(&'a self, provider: &'a str, every: Duration) -> StoreFuture<'a, Option<BackfillTurn>> {

@@ -61,6 +61,10 @@ impl Keys for SqliteStore {
         Box::pin(self.key_stats.get(keys::stats(&self.read)))
     }
 
+    fn reapable(&self, age: Duration) -> StoreFuture<'_, u64> {
+        Box::pin(keys::reapable(&self.read, age))
+    }
+
     fn reap(&self, age: Duration, limit: u32) -> StoreFuture<'_, u64> {
         self.on_writer(move |db| keys::reap(db, age, limit))
     }

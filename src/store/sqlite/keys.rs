@@ -163,6 +163,19 @@ pub(super) fn complete(db: &Connection, held: HeldKey, kept: &KeptAnswer) -> rus
     Ok(changed == 1)
 }
 
+pub(super) async fn reapable(db: &SqlitePool, age: Duration) -> Result<u64, StoreError> {
+    let now = now();
+    let count: sqlx::Result<i64> = sqlx::query_scalar(
+        "SELECT count(*) FROM api_idempotency_keys
+         WHERE created_at < ?1 AND expires_at <= ?2 AND (status <> 'processing' OR locked_until <= ?2)",
+    )
+    .bind(now.saturating_sub(micros(age)))
+    .bind(now)
+    .fetch_one(db)
+    .await;
+    count.map(i64::unsigned_abs).map_err(|error| read_error(&error))
+}
+
 pub(super) fn reap(db: &Connection, age: Duration, limit: u32) -> rusqlite::Result<u64> {
     let now = now();
     let gone = db

@@ -1,14 +1,15 @@
 //! What people do by hand: reprocess and discard, each with its line in the audit.
 
 use rusqlite::{Connection, OptionalExtension as _, params};
+use sqlx::{Row as _, SqlitePool};
 
 use super::{
     super::{
-        Discarded, Reprocessed, Who,
+        AuditFilter, AuditRow, Discarded, Reprocessed, StoreError, Who,
         ordering::{holds, share},
         task::{Task, UNROUTED_MARK},
     },
-    connect::now,
+    connect::{now, read_error, timestamp},
     lanes, steps,
 };
 use crate::domain::lane;
@@ -221,4 +222,33 @@ pub(super) fn record(
     )?
     .execute(params![now(), actor, action, target, reason, count])?;
     Ok(db.last_insert_rowid())
+}
+
+/// Lines of the audit, newest first.
+pub(super) async fn audit(db: &SqlitePool, filter: &AuditFilter) -> Result<Vec<AuditRow>, StoreError> {
+    let rows = sqlx::query(
+        "SELECT id, at, actor, action, target, reason, deliveries FROM audit
+         WHERE (?1 IS NULL OR actor = ?1) AND (?2 IS NULL OR action = ?2) AND (?3 IS NULL OR id < ?3)
+         ORDER BY id DESC LIMIT ?4",
+    )
+    .bind(&filter.actor)
+    .bind(&filter.action)
+    .bind(filter.before)
+    .bind(filter.limit)
+    .fetch_all(db)
+    .await
+    .map_err(|error| read_error(&error))?;
+    let row = |row: &sqlx::sqlite::SqliteRow| {
+        Ok(AuditRow {
+            id: row.try_get(0)?,
+            at: timestamp(row.try_get(1)?),
+            actor: row.try_get(2)?,
+            action: row.try_get(3)?,
+            target: row.try_get(4)?,
+            reason: row.try_get(5)?,
+            deliveries: row.try_get::<i64, _>(6)?.unsigned_abs(),
+        })
+    };
+    let rows: sqlx::Result<_> = rows.iter().map(row).collect();
+    rows.map_err(|error| read_error(&error))
 }

@@ -9,8 +9,8 @@ use sqlx::{Row as _, SqlitePool, sqlite::SqliteRow};
 
 use super::{
     super::{
-        BackfillTurn, Effect, EventFilter, Export, Job, JobState, NewJob, Received, Runner, StoreError, StoreFuture,
-        Upkeep, Who,
+        AuditFilter, AuditRow, BackfillTurn, Effect, EventFilter, Export, Job, JobState, NewJob, Received, Runner,
+        StoreError, StoreFuture, Upkeep, Who,
         filter::describe,
         upkeep::{join, read_filter, split, write_filter},
     },
@@ -137,6 +137,10 @@ impl Upkeep for SqliteStore {
             .await?;
             self.job(id).await
         })
+    }
+
+    fn audit(&self, filter: AuditFilter) -> StoreFuture<'_, Vec<AuditRow>> {
+        Box::pin(async move { people::audit(&self.read, &filter).await })
     }
 
     fn begin_backfill<'a>(&'a self, provider: &'a str, every: Duration) -> StoreFuture<'a, Option<BackfillTurn>> {

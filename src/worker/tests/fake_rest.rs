@@ -32,6 +32,9 @@ impl Keys for Fake {
     fn key_stats(&self) -> StoreFuture<'_, KeyStats> {
         unimplemented!()
     }
+    fn reapable(&self, _: Duration) -> StoreFuture<'_, u64> {
+        unimplemented!()
+    }
     fn reap(&self, _: Duration, _: u32) -> StoreFuture<'_, u64> {
         unimplemented!()
     }

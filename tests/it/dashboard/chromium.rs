@@ -239,7 +239,16 @@ async fn in_a_browser(store: TestStore) {
         "/event?provider=stripe&id={}",
         percent_encoding::utf8_percent_encode(id, percent_encoding::NON_ALPHANUMERIC)
     );
-    for path in ["/", "/events", "/jobs", "/quarantine", "/keys", "/providers", &one] {
+    for path in [
+        "/",
+        "/events",
+        "/jobs",
+        "/quarantine",
+        "/keys",
+        "/providers",
+        "/audit",
+        &one,
+    ] {
         browser.open(&format!("http://{}{path}", server.admin())).await;
         browser.find("h1").await;
         browser.is_well(path).await;

@@ -187,7 +187,7 @@ fn event_page(provider: &str, id: &str) -> String {
     format!("/event?provider={provider}&id={}", encoded(id))
 }
 
-const PAGES: [&str; 6] = ["/", "/events", "/jobs", "/quarantine", "/keys", "/providers"];
+const PAGES: [&str; 7] = ["/", "/events", "/jobs", "/quarantine", "/keys", "/providers", "/audit"];
 
 async fn audit(store: &TestStore, action: &str, reason: &str) -> i64 {
     let sql =
