@@ -122,7 +122,8 @@ pub enum ProviderError {
 }
 
 fn hint(similar: Option<&str>) -> String {
-    similar.map_or_else(String::new, |name| format!(" (did you mean `{name}`?)"))
+    let guess = similar.map_or_else(String::new, |name| format!("did you mean `{name}`? "));
+    format!(" ({guess}`cerca providers list` names them all)")
 }
 
 impl Provider {

@@ -126,7 +126,12 @@ impl Registry {
             let known = bare(known);
             known == wanted || wanted.len() > 2 && (known.starts_with(&wanted) || wanted.starts_with(&known))
         };
-        self.names().find(close).map(str::to_owned)
+        let nearness = |known: &&str| strsim::jaro_winkler(name, known);
+        let nearest = || {
+            let near = self.names().filter(|known| nearness(known) > 0.85);
+            near.max_by(|a, b| nearness(a).total_cmp(&nearness(b)))
+        };
+        self.names().find(close).or_else(nearest).map(str::to_owned)
     }
 }
 

@@ -227,6 +227,7 @@ pub(crate) fn provider_warnings(config: &Config, path: &str, provider: &Provider
 
 pub(crate) fn provider_problem(config: &Config, path: &str, error: &ProviderError) -> Problem {
     let key = match error {
+        ProviderError::UnknownAdapter { provider, adapter, .. } if provider == adapter => "name".to_owned(),
         ProviderError::UnknownAdapter { .. } => "adapter".to_owned(),
         ProviderError::NoSecret { .. } => "secrets".to_owned(),
         ProviderError::Secret { number, .. } => format!("secrets[{}]", number.saturating_sub(1)),
@@ -236,10 +237,13 @@ pub(crate) fn provider_problem(config: &Config, path: &str, error: &ProviderErro
     };
     let text = chain(error);
     // The place says which provider it is.
-    let message = match text.strip_prefix("provider `").and_then(|rest| rest.split_once("`: ")) {
+    let mut message = match text.strip_prefix("provider `").and_then(|rest| rest.split_once("`: ")) {
         Some((_, message)) => message.to_owned(),
         None => text,
     };
+    if matches!(error, ProviderError::UnknownAdapter { .. }) && key == "name" {
+        message.push_str("; for a name of your own set `adapter` beside it");
+    }
     config.problem(&format!("{path}.{key}"), message)
 }
 

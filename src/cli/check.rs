@@ -1,21 +1,28 @@
-//! `cerca check`: validates everything that a start would, without a port. The store is opened only where statements run
-//! in it and it is there already; nothing in it is changed.
+//! `cerca check`: validates everything that a start would, without a port. Nothing in the store is changed.
 
-use std::{path::Path, process::ExitCode};
+mod store;
+
+use std::process::ExitCode;
 
 use comfy_table::Color;
-use secrecy::ExposeSecret as _;
 use serde_json::json;
 
 use super::{
-    context::{Context, sqlite_path},
+    context::Context,
     output::{code, table},
 };
 use crate::{
     app::{self, Plan},
     config::{Config, ConfigError, Problem, Secrets},
-    handlers::Action,
 };
+use store::Looked;
+
+/// What is right, with what was found of the store.
+struct Checked {
+    config: Config,
+    plan: Plan,
+    store: Looked,
+}
 
 pub(super) async fn run(context: &Context) -> anyhow::Result<ExitCode> {
     let out = context.out;
@@ -24,7 +31,11 @@ pub(super) async fn run(context: &Context) -> anyhow::Result<ExitCode> {
         Ok((config, plan))
     });
     let checked = match checked {
-        Ok((config, plan)) => with_statements(context, config, plan).await,
+        Ok((config, mut plan)) => {
+            store::look(context, &config, &mut plan)
+                .await
+                .map(|store| Checked { config, plan, store })
+        }
         Err(error) => Err(error),
     };
     match checked {
@@ -38,36 +49,13 @@ pub(super) async fn run(context: &Context) -> anyhow::Result<ExitCode> {
             }
             Ok(code(false))
         }
-        Ok((config, plan)) if out.json => as_json(context, &config, &plan),
-        Ok((config, plan)) => as_text(context, &config, &plan),
+        Ok(checked) if out.json => as_json(context, &checked),
+        Ok(checked) => as_text(context, &checked),
     }
 }
 
-/// Adds what the store says of the statements that run in it.
-async fn with_statements(context: &Context, config: Config, mut plan: Plan) -> Result<(Config, Plan), ConfigError> {
-    let is_any = plan.routes.iter().any(|r| matches!(r.action, Action::InStore(_)));
-    let is_there = sqlite_path(config.store.url.expose_secret()).is_none_or(|path| Path::new(path).exists());
-    if !is_any || !is_there {
-        return Ok((config, plan));
-    }
-    let looked = async {
-        let store = context.store(&config).await?;
-        let findings = app::look(&config, &*store, &plan.routes).await;
-        store.close().await;
-        anyhow::Ok(findings?)
-    };
-    match looked.await {
-        Ok(findings) if findings.problems.is_empty() => plan.warnings.extend(findings.warnings),
-        Ok(findings) => return Err(ConfigError(findings.problems)),
-        Err(error) => {
-            let why = format!("the statements of handlers were not looked at: {error:#}");
-            plan.warnings.push(config.problem("store.url", why));
-        }
-    }
-    Ok((config, plan))
-}
-
-fn as_json(context: &Context, config: &Config, plan: &Plan) -> anyhow::Result<ExitCode> {
+fn as_json(context: &Context, checked: &Checked) -> anyhow::Result<ExitCode> {
+    let Checked { config, plan, store } = checked;
     for warning in config.warnings.iter().chain(&plan.warnings) {
         context.out.object(&problem_json("warning", warning))?;
     }
@@ -92,13 +80,17 @@ fn as_json(context: &Context, config: &Config, plan: &Plan) -> anyhow::Result<Ex
             "required": gateway.required, "principal": gateway.principal,
         }))?;
     }
-    context
-        .out
-        .object(&json!({ "kind": "result", "ok": true, "file": config.path }))?;
+    context.out.object(&json!({
+        "kind": "store", "store": config.store.redacted(), "state": store.state(), "message": store.text(),
+    }))?;
+    context.out.object(&json!({
+        "kind": "result", "ok": true, "file": config.path, "store_looked_at": store.is_looked_at(),
+    }))?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn as_text(context: &Context, config: &Config, plan: &Plan) -> anyhow::Result<ExitCode> {
+fn as_text(context: &Context, checked: &Checked) -> anyhow::Result<ExitCode> {
+    let Checked { config, plan, store } = checked;
     let out = context.out;
     let file = match &config.path {
         Some(path) => path.display().to_string(),
@@ -139,6 +131,8 @@ fn as_text(context: &Context, config: &Config, plan: &Plan) -> anyhow::Result<Ex
         }
         out.table(&gateways)?;
     }
+    out.line("")?;
+    out.line(format!("The store {} {}.", config.store.redacted(), store.text()))?;
     let warnings: Vec<&Problem> = config.warnings.iter().chain(&plan.warnings).collect();
     if !warnings.is_empty() {
         out.line("")?;
@@ -147,10 +141,14 @@ fn as_text(context: &Context, config: &Config, plan: &Plan) -> anyhow::Result<Ex
         out.line(format!("{} {warning}", out.paint(Color::Yellow, "warning:")))?;
     }
     out.line("")?;
+    let but = match store.is_looked_at() {
+        true => "",
+        false => "; the store was not looked at",
+    };
     out.line(match warnings.len() {
         0 => out.paint(Color::Green, "Everything is in order."),
-        1 => "Valid, with 1 warning.".to_owned(),
-        count => format!("Valid, with {count} warnings."),
+        1 => format!("Valid, with 1 warning{but}."),
+        count => format!("Valid, with {count} warnings{but}."),
     })?;
     Ok(ExitCode::SUCCESS)
 }

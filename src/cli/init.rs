@@ -42,8 +42,11 @@ impl Init {
             context
                 .out
                 .line("  1. take the # off [[provider]] and [[handler]], and fill them in")?;
-            context.out.line("  2. cerca check")?;
-            context.out.line("  3. cerca serve")?;
+            context
+                .out
+                .line("  2. export the secrets that it names as env:…; `check` and `serve` both read them")?;
+            context.out.line("  3. cerca check")?;
+            context.out.line("  4. cerca serve")?;
         }
         Ok(ExitCode::SUCCESS)
     }

@@ -106,8 +106,10 @@ fn check(base: &str) -> anyhow::Result<()> {
     if url.query().is_some() || url.fragment().is_some() {
         bail!("{EXPECTED}, without a query, found `{shown}`");
     }
-    if url.path().contains("/webhooks/") {
-        bail!("{EXPECTED}: `/webhooks/PROVIDER` is added to it, found `{shown}`");
+    let path = format!("{}/", url.path().trim_end_matches('/'));
+    if let Some((before, _)) = path.split_once("/webhooks/") {
+        let server = format!("{}{before}", url.origin().ascii_serialization());
+        bail!("{EXPECTED}: `/webhooks/PROVIDER` is added to it, found `{shown}`; did you mean `{server}`?");
     }
     Ok(())
 }

@@ -34,7 +34,7 @@ pub(super) struct Trigger {
     #[arg(long)]
     url: Option<String>,
     /// How many events
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     count: u32,
 }
 
@@ -154,7 +154,7 @@ impl Trigger {
             reply.body.trim(),
             reply.took.as_secs_f64() * 1000.0
         ))?;
-        match hint(reply, refused) {
+        match hint(base, reply, refused) {
             Some(hint) => out.line(format!("{} {hint}", out.paint(Color::Yellow, "hint:")))?,
             None if refused => out.line("Refused, as it should be.")?,
             None => {}
@@ -164,12 +164,19 @@ impl Trigger {
 }
 
 /// What may be the cause of an answer that should be another.
-fn hint(reply: &Reply, refused: bool) -> Option<&'static str> {
+fn hint(base: &str, reply: &Reply, refused: bool) -> Option<&'static str> {
+    let has_path = base
+        .split_once("://")
+        .is_some_and(|(_, rest)| rest.trim_end_matches('/').contains('/'));
     match (reply.status, refused) {
         (200..300, true) => Some("this had to be refused with 401: is verification switched off?"),
         (401, false) => Some(
             "the server does not know this secret, its clock is off, or its public_url is another one: \
              restart it with this configuration",
+        ),
+        (404, _) if has_path => Some(
+            "nothing takes webhooks there: `/webhooks/PROVIDER` is added to --url, which is http://HOST:PORT as a rule; \
+             or the server does not know this provider",
         ),
         (404, _) => Some("the running server does not know this provider: restart it with this configuration"),
         (503, _) if reply.body.contains("cannot be verified now") => Some(
@@ -208,9 +215,21 @@ mod tests {
                 body: format!("{{\"detail\":\"{detail}\"}}"),
                 took: Duration::ZERO,
             };
-            hint(&reply, false).unwrap()
+            hint("http://h:1", &reply, false).unwrap()
         };
         assert!(told("cannot be verified now; send it again").contains("has not got the sender's keys"));
         assert!(told("not stored; send it again").contains("cannot store now"));
+    }
+
+    #[test]
+    fn a_url_with_a_path_is_told_of_where_nobody_knows_it() {
+        let reply = Reply {
+            status: 404,
+            body: String::new(),
+            took: Duration::ZERO,
+        };
+        for (base, told) in [("http://h:1/", "restart it"), ("http://h:1/hooks", "is added to --url")] {
+            assert!(hint(base, &reply, false).unwrap().contains(told), "{base}");
+        }
     }
 }

@@ -167,15 +167,28 @@ impl Pass<'_> {
     }
 
     fn retention(&mut self, retention: &Retention) {
+        let dedupe = format_duration(retention.dedupe);
+        let mut unsaid = None;
         for (key, age) in [("done", retention.done), ("failed", retention.failed)] {
-            if age > retention.dedupe {
-                let message = format!(
-                    "{} is longer than dedupe ({}): the payload would outlive its row",
-                    format_duration(age),
-                    format_duration(retention.dedupe)
-                );
-                self.wrong(&format!("retention.{key}"), message);
+            let path = format!("retention.{key}");
+            if age <= retention.dedupe {
+                continue;
+            } else if self.source.origin(&path).is_none() {
+                unsaid = unsaid.max(Some((age, key)));
+            } else {
+                let age = format_duration(age);
+                let message = format!("{age} is longer than dedupe ({dedupe}): the payload would outlive its row");
+                self.wrong(&path, message);
             }
+        }
+        // A default is no mistake of the one who wrote the file.
+        if let Some((age, key)) = unsaid {
+            let age = format_duration(age);
+            let message = format!(
+                "{dedupe} is shorter than {key} ({age} by default): the payload would outlive its row; expected at \
+                 least {age}, or a shorter {key}"
+            );
+            self.wrong("retention.dedupe", message);
         }
     }
 
@@ -209,8 +222,10 @@ impl Pass<'_> {
             Some(url) => self.public_url(&at("public_url"), url),
             None => server.public_url.clone(),
         };
+        if let Some(bytes) = table.max_body {
+            self.max_body(&at("max_body"), bytes);
+        }
         let max_body = table.max_body.unwrap_or(server.max_body);
-        self.max_body(&at("max_body"), max_body);
         let on_conflict = table.on_conflict.unwrap_or(200);
         if ![200, 409].contains(&on_conflict) {
             self.wrong(&at("on_conflict"), format!("{on_conflict} is neither 200 nor 409"));

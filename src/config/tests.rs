@@ -149,6 +149,28 @@ fn all_mistakes_are_reported_at_once() {
 }
 
 #[test]
+fn what_is_named_is_what_was_written() {
+    for (text, expected) in [
+        (
+            "[retention]\ndedupe = \"1d\"\n",
+            "cerca.toml:2:10: retention.dedupe: 1d is shorter than failed (90d by default): the payload would outlive its \
+             row; expected at least 90d, or a shorter failed",
+        ),
+        (
+            "[retention]\ndedupe = \"1d\"\ndone = \"2d\"\nfailed = \"1d\"\n",
+            "cerca.toml:3:8: retention.done: 2d is longer than dedupe (1d): the payload would outlive its row",
+        ),
+    ] {
+        assert_eq!(error(text), expected);
+    }
+    let one = format!("[server]\nmax_body = \"64MiB\"\n{STRIPE}");
+    assert_eq!(
+        error_with(&one, &[("S", "x")]),
+        "cerca.toml:2:12: server.max_body: 64MiB is not between 1B and 32MiB"
+    );
+}
+
+#[test]
 fn values_have_limits() {
     let two = |public: &str, admin: &str| format!("[server]\nlisten = \"{public}\"\n[admin]\nlisten = \"{admin}\"\n");
     let handler = |rest: &str| format!("[[handler]]\nname = \"h\"\nkind = \"log\"\nevents = [\"*\"]\n{rest}\n");

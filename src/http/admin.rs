@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::adapters::Sender;
-use crate::store::{Discarded, Reprocess, ReprocessScope, Reprocessed, StoreError, Who};
+use crate::store::{Discarded, Received, Reprocess, ReprocessScope, Reprocessed, StoreError, Who};
 
 use super::{
     State,
@@ -108,8 +108,8 @@ pub(super) async fn reprocess_event(
     let (provider, provider_event_id) = event;
     let what = Reprocess {
         filter: ReprocessScope::Event {
-            provider,
-            provider_event_id,
+            provider: provider.clone(),
+            provider_event_id: provider_event_id.clone(),
         },
         handlers: known_handlers(state, asked.handlers)?,
         dry_run: false,
@@ -118,9 +118,21 @@ pub(super) async fn reprocess_event(
     let done = state.store.reprocess(what, by(actor, asked.reason)).await;
     let done = done.map_err(failed)?;
     if done.events == 0 {
-        return Err(no_event());
+        return Err(not_there(state, &provider, &provider_event_id).await);
     }
     Ok(done)
+}
+
+/// Why an event was not found to be reprocessed.
+async fn not_there(state: &State, provider: &str, id: &str) -> Problem {
+    match state.store.payload(provider, id).await {
+        Ok(Some(Received { bytes: None, .. })) => Problem::new(
+            StatusCode::CONFLICT,
+            "retention has removed the payload, so the event cannot be delivered again",
+        ),
+        Ok(_) => no_event(),
+        Err(error) => failed(error),
+    }
 }
 
 /// `POST /events/reprocess`

@@ -24,7 +24,8 @@ use crate::{
 const MAX_KEY: usize = 255;
 
 /// The body is the payload, `Idempotency-Key` names the event, `type` in the query says what it is; `ordering_key` may be
-/// given beside it. 201 when it is stored, 200 when it was there already, 422 when its key is taken by another body.
+/// given beside it. 201 when it is stored, 200 when it was there already, 422 when its key is taken by
+/// another body, type or ordering key.
 pub(super) async fn publish(request: HttpRequest, mut payload: web::Payload, state: web::Data<State>) -> Answer {
     let key = key(&request)?;
     let (topic, ordering_key) = read(request.query_string())?;
@@ -50,11 +51,11 @@ pub(super) async fn publish(request: HttpRequest, mut payload: web::Payload, sta
     let is_routed = !routes.is_empty();
     let intent = Intent {
         idempotency_key: key.clone(),
-        topic,
+        topic: topic.clone(),
         payload,
         content_type,
         headers: None,
-        ordering_key,
+        ordering_key: ordering_key.clone(),
         created_at: Timestamp::now(),
     };
     let event = intent.event(routes).map_err(Problem::bad_request)?;
@@ -63,7 +64,10 @@ pub(super) async fn publish(request: HttpRequest, mut payload: web::Payload, sta
     metrics::count_published(accepted, is_routed);
     let status = match accepted {
         Accepted::Stored => StatusCode::CREATED,
-        Accepted::Duplicate => StatusCode::OK,
+        Accepted::Duplicate => {
+            same_event(&state, &key, &topic, ordering_key.as_deref()).await?;
+            StatusCode::OK
+        }
         Accepted::Conflict => {
             return Err(Problem::new(
                 StatusCode::UNPROCESSABLE_ENTITY,
@@ -81,6 +85,24 @@ pub(super) async fn publish(request: HttpRequest, mut payload: web::Payload, sta
         .insert_header((header::CACHE_CONTROL, "no-store"))
         .insert_header((header::LOCATION, format!("/api/v1/events/{OUTBOX}/{path}")))
         .body(answer.to_string()))
+}
+
+/// The store compares bodies. What else the request says is compared here, only where the key was there already.
+async fn same_event(state: &State, key: &str, topic: &str, ordering_key: Option<&str>) -> Result<(), Problem> {
+    let Some(first) = state.store.event(OUTBOX, key).await.map_err(failed)? else {
+        return Ok(());
+    };
+    let other = if first.event.event_type.as_deref() != Some(topic) {
+        "type"
+    } else if first.event.ordering_key.as_deref() != ordering_key {
+        "ordering_key"
+    } else {
+        return Ok(());
+    };
+    Err(Problem::new(
+        StatusCode::UNPROCESSABLE_ENTITY,
+        format!("this Idempotency-Key belongs to an event with another `{other}`"),
+    ))
 }
 
 /// The key, bare or as a quoted string.

@@ -193,14 +193,25 @@ pub(super) fn event_path(path: &str) -> Result<(String, String), Problem> {
 #[serde(deny_unknown_fields, default)]
 pub(super) struct ReprocessOne {
     pub handlers: Option<Vec<String>>,
+    #[serde(deserialize_with = "reason")]
     pub reason: Option<String>,
     pub forget_steps: bool,
+}
+
+/// Why, for the audit. PostgreSQL keeps no NUL, so nothing does.
+pub(super) fn reason<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    let reason = Option::<String>::deserialize(deserializer)?;
+    match reason.as_deref().is_some_and(|reason| reason.contains('\0')) {
+        true => Err(serde::de::Error::custom("`reason` holds a NUL character")),
+        false => Ok(reason),
+    }
 }
 
 /// The body of `POST /events/{provider}/{id}/discard`; may be absent.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct DiscardOne {
+    #[serde(deserialize_with = "reason")]
     pub reason: Option<String>,
 }
 
@@ -217,6 +228,7 @@ pub(super) struct ReprocessMany {
     pub until: Option<String>,
     pub q: Option<String>,
     pub handlers: Option<Vec<String>>,
+    #[serde(deserialize_with = "reason")]
     pub reason: Option<String>,
     pub dry_run: bool,
     pub forget_steps: bool,

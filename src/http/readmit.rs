@@ -235,6 +235,7 @@ pub(super) fn as_file(body: Bytes) -> HttpResponse {
 #[serde(deny_unknown_fields, default)]
 struct ReadmitOne {
     force: bool,
+    #[serde(deserialize_with = "query::reason")]
     reason: Option<String>,
 }
 

@@ -21,6 +21,7 @@ mod outbox;
 mod postgres;
 mod refused;
 mod retention;
+mod schema;
 mod sqlite;
 mod statement;
 mod task;
@@ -49,6 +50,7 @@ pub use native::{InTransaction, Native, NewStep, Step, Work};
 pub use options::{Options, open};
 pub(crate) use postgres::run_elsewhere;
 pub use refused::{Quarantine, Refused, RefusedFilter, RefusedPage, RefusedRow, Room};
+pub use schema::{Schema, schema};
 pub use transaction::{FromSql, Row, SqlError, Transaction, TransactionError};
 pub(crate) use transaction::{LONGEST, Left};
 pub use types::{

@@ -171,6 +171,14 @@ fn a_url_that_is_none_is_told() {
             "--url: expected the server as `http://HOST:PORT` or `https://HOST`, found `junk`",
         ),
         ("127.0.0.1:1", "did you mean `http://127.0.0.1:1`?"),
+        (
+            "http://127.0.0.1:1/webhooks/stripe",
+            "did you mean `http://127.0.0.1:1`?",
+        ),
+        (
+            "http://127.0.0.1:1/in/webhooks/",
+            "did you mean `http://127.0.0.1:1/in`?",
+        ),
     ] {
         place.run(&["trigger", "stripe", "--url", url]).fails(1, expected);
     }

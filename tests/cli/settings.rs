@@ -8,10 +8,17 @@ use crate::support::{Place, Ran, STRIPE};
 fn mistakes_have_places_and_exit_codes() {
     let place = Place::new();
     place.write("[[provider]]\nname = \"strype\"\nsecrets = [\"env:STRIPE_SECRET\"]\n");
-    place
-        .run(&["check"])
-        .fails(1, "cerca.toml:1:1: provider[0].adapter: there is no adapter `strype`");
+    place.run(&["check"]).fails(
+        1,
+        "cerca.toml:2:8: provider[0].name: there is no adapter `strype` (did you mean `stripe`? `cerca providers list` \
+             names them all); for a name of your own set `adapter` beside it",
+    );
     place.run(&["serve"]).fails(1, "there is no adapter `strype`");
+    place.write("[[provider]]\nname = \"shop\"\nadapter = \"stirpe\"\n");
+    place.run(&["check"]).fails(
+        1,
+        "cerca.toml:3:11: provider[0].adapter: there is no adapter `stirpe` (did you mean `stripe`?",
+    );
     place.write("[[provider]]\nname = \"stripe\"\n");
     place
         .run(&["check"])
@@ -110,6 +117,9 @@ fn a_store_is_looked_at_without_the_secrets_of_senders() {
         listed.stderr
     );
     place.run(&["events", "list", "-n", "0"]).fails(2, "0 is not in 1..");
+    place
+        .run(&["trigger", "stripe", "--count", "0"])
+        .fails(2, "0 is not in 1..");
     for command in [&["check"][..], &["serve"], &["trigger", "stripe"]] {
         place
             .run(command)
@@ -131,4 +141,63 @@ fn an_address_that_is_taken_is_named_with_its_listener() {
     );
     let expected = format!("error: cannot listen on {address} ([admin] listen): ");
     assert!(ran.stderr.contains(&expected), "{}", ran.stderr);
+}
+
+#[test]
+fn check_says_what_it_found_of_the_store() {
+    let place = Place::with(STRIPE);
+    let check = |url: &str| {
+        let mut command = place.command(&["check"]);
+        Ran::of(&command.env("CERCA_STORE__URL", url).output().unwrap())
+    };
+    let has = |ran: Ran, texts: &[&str]| {
+        let text = ran.ok().stdout;
+        for expected in texts {
+            assert!(text.contains(expected), "{expected}: {text}");
+        }
+    };
+    let order = "Everything is in order.";
+    has(
+        check("sqlite:cerca.db"),
+        &["The store sqlite:cerca.db is not there yet", order],
+    );
+    assert!(!place.path().join("cerca.db").exists());
+    place.run(&["migrate"]).ok();
+    has(
+        check("sqlite:cerca.db"),
+        &["was opened; its schema is up to date.", order],
+    );
+    let unseen = "Valid, with 1 warning; the store was not looked at.";
+    has(
+        check("sqlite:/nonexistent/dir/x.db"),
+        &[
+            "CERCA_STORE__URL: store.url: the store cannot be opened: there is no folder /nonexistent/dir",
+            unseen,
+        ],
+    );
+    has(
+        check("postgres://u:sesame@127.0.0.1:1/none"),
+        &["cannot be opened: ", unseen],
+    );
+    fs::write(
+        place.path().join("notes.txt"),
+        "no database, and long enough to tell\n".repeat(40),
+    )
+    .unwrap();
+    check("sqlite:notes.txt").fails(1, "CERCA_STORE__URL: store.url: the file is not a database");
+    let found = place.run(&["check", "--json"]).ok().objects();
+    let store = found.iter().find(|object| object["kind"] == "store").unwrap();
+    assert_eq!(store["state"], "current");
+}
+
+#[test]
+fn a_statement_that_cannot_be_read_starts_nothing() {
+    let place = Place::with(&format!(
+        "{STRIPE}[[handler]]\nname = \"x\"\nkind = \"sql\"\nevents = [\"*\"]\n\
+         statement = \"insrt into x values ($1)\"\nparams = [\"event:id\"]\n"
+    ));
+    place.run(&["migrate"]).ok();
+    for command in ["check", "serve"] {
+        place.run(&[command]).fails(1, "near \"insrt\": syntax error");
+    }
 }

@@ -283,6 +283,16 @@ async fn retention_removes_bytes_and_still_knows_the_id(store: TestStore) {
         server.get("/api/v1/events/github/guid-1/payload").await.status == 410
     })
     .await;
+    let again = server.cli(&["events", "reprocess", "github", "guid-1"]);
+    let told = String::from_utf8_lossy(&again.stderr).into_owned();
+    assert!(
+        !again.status.success() && told.contains("retention has removed the payload"),
+        "{told}"
+    );
+    let again = server
+        .post("/api/v1/events/github/guid-1/reprocess", &serde_json::json!({}))
+        .await;
+    assert_eq!(again.status, 409, "{}", again.text());
     server.github("guid-1", b"{}").await;
     let event = server.event("github", "guid-1").await;
     assert_eq!(event["conflicts"], 0, "{event}");

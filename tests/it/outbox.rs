@@ -160,6 +160,14 @@ async fn an_event_is_published_once_under_its_key(store: TestStore) {
     assert_eq!((again.status, &again.json()["duplicate"]), (200, &true.into()));
     let other = publish(&server, "?type=order.paid", Some("a/1"), "goodbye").await;
     assert_eq!(other.status, 422, "{}", other.text());
+    for (query, named) in [
+        ("?type=order.lost", "another `type`"),
+        ("?type=order.paid&ordering_key=7", "another `ordering_key`"),
+    ] {
+        let other = publish(&server, query, Some("a/1"), "hello").await;
+        assert_eq!(other.status, 422, "{}", other.text());
+        assert!(other.text().contains(named), "{}", other.text());
+    }
     server.wait_for("outbox", "a/1", "done").await;
     assert_eq!(server.event("outbox", "a/1").await["conflicts"], 1);
     assert_eq!((sink.count(), sink.received()[0].body.clone()), (1, b"hello".to_vec()));

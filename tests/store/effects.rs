@@ -345,6 +345,9 @@ async fn statements_are_looked_at_before_they_run(db: Db) {
         ("SELECT 1; SELECT 2", 0, ""),
         ("COMMIT", 0, "control"),
         (" -- nothing", 0, "empty"),
+        ("insrt into payments values ($1)", 1, "syntax error"),
+        ("insert into payments (id) values (, $1)", 1, "syntax error"),
+        ("insert into nowhere values ('open)", 0, ""),
     ];
     for (statement, params, expected) in wrong {
         match look(statement, params).await {
@@ -355,6 +358,7 @@ async fn statements_are_looked_at_before_they_run(db: Db) {
     for doubtful in [
         "INSERT INTO nowhere VALUES (1)",
         "INSERT INTO payments (nothing) VALUES (1)",
+        "INSERT INTO payments (id) VALUES (no_function(1))",
     ] {
         let looked = look(doubtful, 0).await;
         assert!(matches!(looked, Prepared::Doubtful(_)), "{doubtful}: {looked:?}");

@@ -28,6 +28,7 @@ mod people;
 mod queue;
 mod retention;
 mod revive;
+mod schema;
 mod secrets;
 mod upkeep;
 mod values;

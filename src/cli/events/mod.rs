@@ -71,6 +71,9 @@ pub(super) struct Id {
 pub(super) struct Discard {
     #[command(flatten)]
     event: Id,
+    /// Taken as other commands take it; nothing is asked for one event
+    #[arg(long = "yes", short = 'y')]
+    _yes: bool,
     /// Why, for the audit
     #[arg(long)]
     reason: Option<String>,
@@ -186,9 +189,17 @@ impl Desk<'_> {
         } else {
             let count = counted(done.deliveries, "delivery", "deliveries");
             self.context.out.line(match (done.deliveries, done.in_flight) {
-                (0, _) => "Nothing to discard: every delivery is done.".to_owned(),
+                (0, _) => "Nothing to discard: every delivery is done, discarded, or in flight and discarded when its \
+                           attempt ends."
+                    .to_owned(),
                 (_, 0) => format!("Discarded {count}."),
-                (_, in_flight) => format!("Discarded {count}; {in_flight} in flight, whose attempt ends first."),
+                (_, 1) => format!(
+                    "Discarded {count}; 1 of them is in flight: its attempt ends first, and if it is done it stays done."
+                ),
+                (_, in_flight) => format!(
+                    "Discarded {count}; {in_flight} of them are in flight: their attempts end first, and what is done \
+                     stays done."
+                ),
             })?;
         }
         Ok(code(true))

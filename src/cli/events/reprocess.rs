@@ -10,12 +10,12 @@ use std::{
 use anyhow::bail;
 use clap::Args;
 
-use super::{Desk, Filter, Id, unknown, who};
+use super::{Desk, Filter, Id, printable, unknown, who};
 use crate::{
     cli::output::counted,
     config,
     domain::per_second,
-    store::{self, NewJob, ReprocessScope, Reprocessed, Runner},
+    store::{self, NewJob, Received, ReprocessScope, Reprocessed, Runner},
 };
 
 #[derive(Debug, Args)]
@@ -94,10 +94,23 @@ impl Desk<'_> {
         }
         let done = self.store.reprocess(what, who(command.reason)).await?;
         if let (Some(id), 0) = (&one, done.events) {
-            return Err(unknown(id));
+            return Err(self.not_there(id).await);
         }
         self.report(done, command.dry_run)?;
         Ok(ExitCode::SUCCESS)
+    }
+
+    /// Why an event was not found to be reprocessed.
+    async fn not_there(&self, id: &Id) -> anyhow::Error {
+        match self.store.payload(&id.provider, &id.id).await {
+            Ok(Some(Received { bytes: None, .. })) => anyhow::anyhow!(
+                "retention has removed the payload of {} {}, so it cannot be delivered again",
+                id.provider,
+                printable(&id.id)
+            ),
+            Ok(_) => unknown(id),
+            Err(error) => error.into(),
+        }
     }
 
     /// A misspelt handler would get deliveries that nobody takes.

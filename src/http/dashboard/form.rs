@@ -130,7 +130,17 @@ pub(super) async fn read(request: &HttpRequest, mut payload: web::Payload) -> Re
         Err(problem) => Err(problem),
     };
     match read {
-        Ok(bytes) => Ok(Fields(form_urlencoded::parse(&bytes).into_owned().collect())),
+        Ok(bytes) => {
+            let fields: Vec<(String, String)> = form_urlencoded::parse(&bytes).into_owned().collect();
+            // What is typed holds none, and PostgreSQL keeps none.
+            match fields.iter().find(|(_, value)| value.contains('\0')) {
+                Some((name, _)) => {
+                    let detail = format!("`{}` holds a NUL character", name.escape_debug());
+                    Err(Failed::from(Problem::bad_request(detail)))
+                }
+                None => Ok(Fields(fields)),
+            }
+        }
         Err(problem) => Err(Failed::unread(problem, payload)),
     }
 }

@@ -108,6 +108,9 @@ async fn unknown_names_are_400_and_named() {
         assert!(reply.problem().contains("colour"), "{target}");
         let reply = send(servers.admin, post(&format!("{target}?colour=red"), "", "{}")).await;
         assert_eq!(reply.status, 400, "{target}");
+        let reply = send(servers.admin, post(target, "", r#"{"reason":"a\u0000b"}"#)).await;
+        assert_eq!(reply.status, 400, "{target}");
+        assert!(reply.problem().contains("`reason` holds a NUL"), "{target}");
     }
     for body in ["[", "[]", "{\"reason\":1}", "null{}"] {
         let reply = send(servers.admin, post("/api/v1/events/acme/e/reprocess", "", body)).await;
@@ -137,6 +140,11 @@ async fn reprocessing_names_its_handlers_and_its_reason() {
     assert_eq!(reply.status, 404);
 
     let many = "/api/v1/events/reprocess";
+    servers.store.purged.store(true, Ordering::SeqCst);
+    let reply = send(servers.admin, post(one, "", "")).await;
+    assert_eq!(reply.status, 409);
+    assert!(reply.problem().contains("retention has removed the payload"));
+    servers.store.purged.store(false, Ordering::SeqCst);
     assert_eq!(send(servers.admin, post(many, "", "{}")).await.status, 400);
     let reply = send(servers.admin, post(many, "", r#"{"status":"failed","dry_run":true}"#)).await;
     assert_eq!(reply.json(), json!({"events": 1, "deliveries": 2, "dry_run": true}));

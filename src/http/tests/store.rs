@@ -224,7 +224,10 @@ impl Admin for MemoryStore {
             ReprocessScope::Event {
                 provider,
                 provider_event_id,
-            } => u64::from(self.find(provider, provider_event_id).is_some()),
+            } => {
+                let is_there = self.find(provider, provider_event_id).is_some();
+                u64::from(is_there && !self.purged.load(Ordering::SeqCst))
+            }
             ReprocessScope::Filter(_) => self.stored().len() as u64,
         };
         self.reprocessed.lock().unwrap().push((what, who));

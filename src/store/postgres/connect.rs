@@ -14,7 +14,7 @@ use sqlx::{
 };
 use tokio::time::{error::Elapsed, sleep, timeout};
 
-use super::super::StoreError;
+use super::super::{Schema, StoreError};
 
 static MIGRATIONS: Migrator = sqlx::migrate!("migrations/postgres");
 
@@ -61,27 +61,51 @@ pub(super) fn options(url: &str) -> Result<PgConnectOptions, StoreError> {
 /// Brings the schema up to date, or checks that it is.
 pub(super) async fn migrate(options: &PgConnectOptions, migrate: bool) -> Result<(), StoreError> {
     let refused = |error: &dyn fmt::Display| StoreError::Refused(format!("the schema: {error}"));
-    let unavailable = |error: &dyn fmt::Display| StoreError::Unavailable(error.to_string());
-    let options = options.clone().application_name("cerca migrate");
-    let mut db = timeout(CONNECT_TIMEOUT, options.connect())
-        .await
-        .map_err(|error| unavailable(&error))?
-        .map_err(|error| unavailable(&error))?;
+    let mut db = connect(options).await?;
     if migrate {
         MIGRATIONS
             .run_direct(None, &mut db, false)
             .await
             .map_err(|e| refused(&e))?;
     } else {
-        let newest: Option<i64> = sqlx::query_scalar("SELECT max(version) FROM _sqlx_migrations WHERE success")
-            .fetch_one(&mut db)
-            .await
-            .map_err(|_| refused(&"the database has no tables of ours yet; run `cerca migrate`"))?;
-        if newest < MIGRATIONS.iter().map(|migration| migration.version).max() {
-            return Err(refused(&"the database is older than this program; run `cerca migrate`"));
-        }
+        found(&mut db).await.map_err(|error| read_error(&error))?.usable()?;
     }
-    db.close().await.map_err(|error| unavailable(&error))
+    db.close().await.map_err(|error| read_error(&error))
+}
+
+/// The schema of the database that the URL names.
+pub(in crate::store) async fn schema(url: &str) -> Result<Schema, StoreError> {
+    let mut db = connect(&options(url)?).await?;
+    let schema = timeout(CONNECT_TIMEOUT, found(&mut db)).await;
+    let schema = schema.map_err(|_| StoreError::Unavailable("the database did not answer in time".to_owned()))?;
+    let schema = schema.map_err(|error| read_error(&error))?;
+    db.close().await.map_err(|error| read_error(&error))?;
+    Ok(schema)
+}
+
+async fn connect(options: &PgConnectOptions) -> Result<PgConnection, StoreError> {
+    let options = options.clone().application_name("cerca migrate");
+    let made = timeout(CONNECT_TIMEOUT, options.connect()).await;
+    let made = made.map_err(|_| StoreError::Unavailable("the database did not answer in time".to_owned()))?;
+    made.map_err(|error| StoreError::Unavailable(error.to_string()))
+}
+
+async fn found(db: &mut PgConnection) -> sqlx::Result<Schema> {
+    let is_there: bool = sqlx::query_scalar("SELECT to_regclass('_sqlx_migrations') IS NOT NULL")
+        .fetch_one(&mut *db)
+        .await?;
+    let ran = match is_there {
+        true => {
+            sqlx::query_scalar("SELECT max(version) FROM _sqlx_migrations WHERE success")
+                .fetch_one(db)
+                .await?
+        }
+        false => None,
+    };
+    Ok(Schema::of(
+        ran,
+        MIGRATIONS.iter().map(|migration| migration.version).max(),
+    ))
 }
 
 /// The connections for people.

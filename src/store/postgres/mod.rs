@@ -28,6 +28,7 @@ mod time;
 mod upkeep;
 mod values;
 
+pub(super) use connect::schema;
 pub(crate) use effect::run_elsewhere;
 
 use std::{sync::Arc, time::Duration};

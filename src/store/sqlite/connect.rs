@@ -10,13 +10,13 @@ use std::{
 use jiff::Timestamp;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 use sqlx::{
-    ConnectOptions as _, Connection as _, SqlitePool,
+    ConnectOptions as _, Connection as _, SqliteConnection, SqlitePool,
     migrate::Migrator,
     sqlite::{SqliteConnectOptions, SqlitePoolOptions},
 };
 use tokio_util::sync::CancellationToken;
 
-use super::super::StoreError;
+use super::super::{Schema, StoreError};
 
 static MIGRATIONS: Migrator = sqlx::migrate!("migrations/sqlite");
 
@@ -114,15 +114,48 @@ pub(super) async fn migrate(file: &Path, migrate: bool) -> Result<(), StoreError
             .await
             .map_err(|e| refused(&e))?;
     } else {
-        let newest: Option<i64> = sqlx::query_scalar("SELECT max(version) FROM _sqlx_migrations WHERE success")
-            .fetch_one(&mut db)
-            .await
-            .map_err(|_| refused(&"the database has no tables of ours yet; run `cerca migrate`"))?;
-        if newest < MIGRATIONS.iter().map(|migration| migration.version).max() {
-            return Err(refused(&"the database is older than this program; run `cerca migrate`"));
-        }
+        found(&mut db).await.map_err(|error| read_error(&error))?.usable()?;
     }
     db.close().await.map_err(|error| read_error(&error))
+}
+
+/// The schema of the file that the URL names.
+pub(in crate::store) async fn schema(url: &str) -> Result<Schema, StoreError> {
+    let file = file(url)?;
+    match file.try_exists() {
+        Ok(true) => {}
+        Ok(false) => return Ok(Schema::Absent),
+        Err(error) => return Err(StoreError::Unavailable(error.to_string())),
+    }
+    let failed = |error: sqlx::Error| match &error {
+        sqlx::Error::Database(database) if database.code().as_deref() == Some("26") => {
+            StoreError::Refused("the file is not a database".to_owned())
+        }
+        error => read_error(error),
+    };
+    let options = SqliteConnectOptions::new().filename(file).read_only(true);
+    let mut db = options.busy_timeout(BUSY_TIMEOUT).connect().await.map_err(failed)?;
+    let schema = found(&mut db).await.map_err(failed)?;
+    db.close().await.map_err(failed)?;
+    Ok(schema)
+}
+
+async fn found(db: &mut SqliteConnection) -> sqlx::Result<Schema> {
+    let is_there: bool = sqlx::query_scalar("SELECT count(*) > 0 FROM sqlite_schema WHERE name = '_sqlx_migrations'")
+        .fetch_one(&mut *db)
+        .await?;
+    let ran = match is_there {
+        true => {
+            sqlx::query_scalar("SELECT max(version) FROM _sqlx_migrations WHERE success")
+                .fetch_one(db)
+                .await?
+        }
+        false => None,
+    };
+    Ok(Schema::of(
+        ran,
+        MIGRATIONS.iter().map(|migration| migration.version).max(),
+    ))
 }
 
 /// The connections for people; they can not write.

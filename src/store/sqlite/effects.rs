@@ -238,7 +238,7 @@ pub(super) fn prepare(db: &Connection, statement: &str, params: usize) -> Prepar
         let why = message(&error, LONGEST);
         // Tables, columns and functions may come; all else is the statement as it is written.
         let is_absent = why.starts_with("no such ") || why.contains(" has no column ");
-        let is_wrong = is_mistake(&error) && !is_absent;
+        let is_wrong = (is_mistake(&error) || is_syntax(&why)) && !is_absent;
         return if is_wrong {
             Prepared::Wrong(why)
         } else {
@@ -338,6 +338,11 @@ pub(super) fn is_database(error: &rusqlite::Error) -> bool {
 fn is_mistake(error: &rusqlite::Error) -> bool {
     matches!(error, rusqlite::Error::ToSqlConversionFailure(why) if !why.is::<CodeFailed>())
         || error.sqlite_error_code() == Some(ErrorCode::Unknown)
+}
+
+/// Whether the parser itself gave up, which no table that comes later can mend. SQLite has one code for all mistakes.
+fn is_syntax(why: &str) -> bool {
+    why.ends_with(": syntax error") || why == "incomplete input" || why.starts_with("unrecognized token: ")
 }
 
 pub(super) fn message(error: &rusqlite::Error, limit: Duration) -> String {

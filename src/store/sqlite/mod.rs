@@ -24,6 +24,8 @@ mod steps;
 mod upkeep;
 mod writer;
 
+pub(super) use connect::schema;
+
 use std::{
     path::PathBuf,
     sync::{Arc, mpsc},
