@@ -1,8 +1,9 @@
 //! What operators do: start, check, look, bring back.
 
-use std::process::Output;
+use std::{process::Output, sync::Arc};
 
 use serde_json::{Value, json};
+use tokio::sync::Notify;
 
 use crate::support::{
     Answer, Engine, Setup, Sink, TestStore, cerca, on_both_stores, run, stripe, stripe_body, wait_until,
@@ -13,6 +14,8 @@ on_both_stores!(
     events_are_listed_by_filter_and_page_by_page,
     many_are_brought_back_by_filter_with_a_count_beforehand,
     a_discarded_event_is_left_alone,
+    discarding_tells_of_what_is_in_flight,
+    migrate_says_what_it_did,
     metrics_count_what_happened,
     retention_removes_bytes_and_still_knows_the_id,
 );
@@ -239,6 +242,41 @@ async fn a_discarded_event_is_left_alone(store: TestStore) {
     assert_eq!(sink.count(), 1);
 }
 
+async fn discarding_tells_of_what_is_in_flight(store: TestStore) {
+    let go = Arc::new(Notify::new());
+    let held = Arc::clone(&go);
+    let sink = Sink::with(move |_, _| Answer::status(500).when(&held)).await;
+    let server = Setup::new(&store).http("forward", &sink.url()).start().await;
+    server.stripe("evt_1").await;
+    wait_until("the attempt is in flight", async || sink.count() == 1).await;
+    let discard = || {
+        let done = server.cli(&["events", "discard", "-y", "stripe", "evt_1"]);
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        String::from_utf8_lossy(&done.stdout).into_owned()
+    };
+    let first = discard();
+    assert!(
+        first.contains("Discarded 1 delivery; 1 of them is in flight: its attempt ends first"),
+        "{first}"
+    );
+    let second = discard();
+    assert!(
+        second.contains("discarded, or in flight and discarded when its attempt ends."),
+        "{second}"
+    );
+    go.notify_one();
+    server.wait_for("stripe", "evt_1", "discarded").await;
+}
+
+async fn migrate_says_what_it_did(store: TestStore) {
+    let config = Setup::new(&store).write_config();
+    for told in ["was created.", "is up to date already."] {
+        let done = cerca().arg("migrate").arg("--config").arg(&config).output().unwrap();
+        let said = String::from_utf8_lossy(&done.stdout).into_owned();
+        assert!(done.status.success() && said.contains(told), "{said}");
+    }
+}
+
 async fn metrics_count_what_happened(store: TestStore) {
     let server = Setup::new(&store).start().await;
     server.stripe("evt_1").await;
@@ -289,9 +327,7 @@ async fn retention_removes_bytes_and_still_knows_the_id(store: TestStore) {
         !again.status.success() && told.contains("retention has removed the payload"),
         "{told}"
     );
-    let again = server
-        .post("/api/v1/events/github/guid-1/reprocess", &serde_json::json!({}))
-        .await;
+    let again = server.post("/api/v1/events/github/guid-1/reprocess", &json!({})).await;
     assert_eq!(again.status, 409, "{}", again.text());
     server.github("guid-1", b"{}").await;
     let event = server.event("github", "guid-1").await;

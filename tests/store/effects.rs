@@ -357,7 +357,7 @@ async fn statements_are_looked_at_before_they_run(db: Db) {
     }
     for doubtful in [
         "INSERT INTO nowhere VALUES (1)",
-        "INSERT INTO payments (nothing) VALUES (1)",
+        "INSERT INTO payments (absent) VALUES (1)",
         "INSERT INTO payments (id) VALUES (no_function(1))",
     ] {
         let looked = look(doubtful, 0).await;
