@@ -122,7 +122,7 @@ retry = { attempts = 2, base = "50ms", cap = "50ms" }
 /// A process that is told to stop while a handler works lets it finish.
 #[test]
 fn a_graceful_stop_waits_for_the_handler_at_work() {
-    crate::support::run(crate::support::Engine::Sqlite, async |store: TestStore| {
+    run(Engine::Sqlite, async |store: TestStore| {
         let sink =
             Sink::with(|_, _| crate::support::Answer::status(200).after(std::time::Duration::from_millis(700))).await;
         let setup = Setup::new(&store).http("forward", &sink.url());
@@ -140,7 +140,7 @@ fn a_graceful_stop_waits_for_the_handler_at_work() {
 /// The second server on an address says so and exits; the first goes on.
 #[test]
 fn an_address_that_is_taken_is_a_failure_to_start() {
-    crate::support::run(crate::support::Engine::Sqlite, async |store: TestStore| {
+    run(Engine::Sqlite, async |store: TestStore| {
         let mut server = Setup::new(&store).start().await;
         let second = cerca()
             .args(["serve", "--config"])
