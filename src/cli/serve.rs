@@ -54,6 +54,8 @@ impl Serve {
         hint(&config, &plan);
         let running = Box::pin(app::start(&config, plan, start, Some(metrics))).await?;
         announce(&config, &running, providers, handlers);
+        // A limit on the size of files is an error of the store then, and not the end of the process.
+        drop(signal(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw()))?);
         stop_on_signal(running.stopper())?;
         running.stopped().await?;
         tracing::info!("stopped");

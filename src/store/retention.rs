@@ -40,7 +40,7 @@ pub(super) struct Aged {
 
 #[derive(Debug, Default)]
 pub(super) struct Verdict {
-    /// Lose payload, headers, attempts and dead deliveries.
+    /// Lose payload, headers and attempts. Dead deliveries are discarded, for nobody can deliver them any more.
     pub(super) strip: Vec<i64>,
     /// Go whole.
     pub(super) forget: Vec<i64>,

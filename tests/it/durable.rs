@@ -2,7 +2,9 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::support::{Load, Server, Setup, Signal, Sink, TestStore, cerca, on_both_stores, wait_until};
+use crate::support::{
+    Engine, Load, Server, Setup, Signal, Sink, TestStore, cerca, on_both_stores, run, stripe, stripe_body, wait_until,
+};
 
 on_both_stores!(
     what_was_acknowledged_survives_sigkill_and_has_its_effects,
@@ -120,7 +122,7 @@ retry = { attempts = 2, base = "50ms", cap = "50ms" }
 /// A process that is told to stop while a handler works lets it finish.
 #[test]
 fn a_graceful_stop_waits_for_the_handler_at_work() {
-    crate::support::run(crate::support::Engine::Sqlite, async |store: TestStore| {
+    run(Engine::Sqlite, async |store: TestStore| {
         let sink =
             Sink::with(|_, _| crate::support::Answer::status(200).after(std::time::Duration::from_millis(700))).await;
         let setup = Setup::new(&store).http("forward", &sink.url());
@@ -138,7 +140,7 @@ fn a_graceful_stop_waits_for_the_handler_at_work() {
 /// The second server on an address says so and exits; the first goes on.
 #[test]
 fn an_address_that_is_taken_is_a_failure_to_start() {
-    crate::support::run(crate::support::Engine::Sqlite, async |store: TestStore| {
+    run(Engine::Sqlite, async |store: TestStore| {
         let mut server = Setup::new(&store).start().await;
         let second = cerca()
             .args(["serve", "--config"])
@@ -188,4 +190,43 @@ async fn has_its_effects(store: &TestStore, server: &Server, sink: &Sink, acknow
     assert_eq!(store.number("select count(*) from webhook_events").await, rows);
     assert_eq!(store.number("select count(*) from effects").await, rows);
     assert_eq!(store.number("select count(distinct id) from effects").await, rows);
+}
+
+/// As a full disk does. Only SQLite writes files of its own.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_limit_on_files_turns_webhooks_away_and_kills_nothing() {
+    use rustix::process::{Pid, Resource, Rlimit, prlimit};
+
+    run(Engine::Sqlite, async |store: TestStore| {
+        let mut server = Setup::new(&store).start().await;
+        let pid = Pid::from_raw(server.pid().cast_signed());
+        let limit = |bytes: Option<u64>| {
+            let limit = Rlimit {
+                current: bytes,
+                maximum: None,
+            };
+            prlimit(pid, Resource::Fsize, limit).unwrap();
+        };
+        let send = async |n: usize| {
+            let mut body = stripe_body(&format!("evt_{n}"));
+            body.extend(vec![b' '; 60_000]);
+            server.send("stripe", stripe(&body), body).await.status
+        };
+        limit(Some(1 << 20));
+        let mut accepted = 0;
+        let refused = loop {
+            match send(accepted).await {
+                200 => accepted += 1,
+                status => break status,
+            }
+            assert!(accepted < 1_000, "the limit was never met");
+        };
+        assert_eq!(refused, 503);
+        limit(None);
+        wait_until("it takes webhooks again", async || send(accepted).await == 200).await;
+        assert!(server.is_running());
+        let stored = store.number("select count(*) from webhook_events").await;
+        assert_eq!(usize::try_from(stored).unwrap(), accepted + 1);
+    });
 }

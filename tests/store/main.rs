@@ -11,6 +11,7 @@
 mod support;
 mod cost;
 mod deferred;
+mod durable;
 mod effects;
 mod in_flight;
 mod inbox;

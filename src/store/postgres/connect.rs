@@ -45,6 +45,10 @@ macro_rules! pinned {
 }
 pub(super) const PINNED: &str = pinned!();
 
+/// What is acknowledged is on disk, whatever the server, the database or the role were told. A stronger setting stays.
+const DURABLE: &str =
+    "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off';";
+
 /// For what may be lost in a crash of the server, because a lease ends the same.
 pub(super) const PINNED_ASYNC: &str = concat!(pinned!(), "SET synchronous_commit = off;");
 
@@ -69,6 +73,13 @@ pub(super) async fn migrate(options: &PgConnectOptions, migrate: bool) -> Result
             .map_err(|e| refused(&e))?;
     } else {
         found(&mut db).await.map_err(|error| read_error(&error))?.usable()?;
+    }
+    let fsync: String = sqlx::query_scalar("SELECT current_setting('fsync')")
+        .fetch_one(&mut db)
+        .await
+        .map_err(|error| read_error(&error))?;
+    if fsync == "off" {
+        tracing::warn!("PostgreSQL runs with fsync = off: what is acknowledged is lost when its machine stops");
     }
     db.close().await.map_err(|error| read_error(&error))
 }
@@ -205,7 +216,9 @@ impl Link {
         let millis = limit.as_millis();
         Self {
             options: options.clone().application_name(&format!("cerca {name}")),
-            setup: format!("{setup} SET statement_timeout = {millis}; SET idle_in_transaction_session_timeout = '60s'"),
+            setup: format!(
+                "{DURABLE} {setup} SET statement_timeout = {millis}; SET idle_in_transaction_session_timeout = '60s'"
+            ),
             limit: limit + GRACE,
             connection: None,
             used: Instant::now(),

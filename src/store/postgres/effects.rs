@@ -17,7 +17,7 @@ use tokio::{
 use super::{
     super::{Applied, Effect, StoreError, StoreFuture},
     actor::Closing,
-    connect::{Fault, Link, fault},
+    connect::{Failed, Fault, Link, fault},
     effect::{self, Ran, describe, is_mistake},
     lanes::Lanes,
 };
@@ -219,6 +219,17 @@ struct Lost {
     is_mistake: bool,
 }
 
+impl Lost {
+    fn connection(failed: Failed) -> Self {
+        Self {
+            fault: Fault::Connection,
+            error: failed.error,
+            why: String::new(),
+            is_mistake: false,
+        }
+    }
+}
+
 /// One transaction. An error leaves nothing behind, or its outcome is unknown; in both cases the fence keeps the effect
 /// from happening twice.
 async fn apply(link: &mut Link, lanes: &Lanes, effects: &[Effect]) -> Result<Vec<Ran>, Lost> {
@@ -226,12 +237,15 @@ async fn apply(link: &mut Link, lanes: &Lanes, effects: &[Effect]) -> Result<Vec
     // The server ends each statement; this is for a server that does not answer. A transaction has one slow effect at
     // most, and a few statements of ours.
     let limit = longest.saturating_mul(3).saturating_add(link.limit());
-    let db = link.get().await.map_err(|failed| Lost {
-        fault: Fault::Connection,
-        error: failed.error,
-        why: String::new(),
-        is_mistake: false,
-    })?;
+    // Nothing has begun: a server that is away for a while costs no attempt.
+    let start = Instant::now();
+    while let Err(failed) = link.get().await {
+        if start.elapsed() > longest {
+            return Err(Lost::connection(failed));
+        }
+        link.back_off().await;
+    }
+    let db = link.get().await.map_err(Lost::connection)?;
     let start = Instant::now();
     let result = timeout(limit, effect::transaction(db, effects)).await;
     let (why, is_mistake) = match &result {

@@ -67,7 +67,8 @@ async fn strip(db: &mut PgConnection, ids: &[i64]) -> sqlx::Result<Vec<Lane>> {
     }
     leave(
         db,
-        "DELETE FROM deliveries WHERE event_id = ANY ($1) AND state = 'dead' RETURNING handler, lane",
+        "UPDATE deliveries SET state = 'discarded', last_error = 'retention removed the payload; ' || coalesce(last_error, '')
+         WHERE event_id = ANY ($1) AND state = 'dead' RETURNING handler, lane",
         &ids,
     )
     .await
@@ -94,7 +95,7 @@ async fn forget(db: &mut PgConnection, ids: &[i64]) -> sqlx::Result<Vec<Lane>> {
     .await
 }
 
-/// Removes deliveries; gives the lanes of those that were in one.
+/// Removes or gives up deliveries; gives the lanes of those that were in one.
 async fn leave(db: &mut PgConnection, sql: &'static str, ids: &[i64]) -> sqlx::Result<Vec<Lane>> {
     let gone: Vec<(String, Option<i64>)> = sqlx::query_as(sql).bind(ids).fetch_all(db).await?;
     Ok(gone

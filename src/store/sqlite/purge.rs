@@ -66,12 +66,13 @@ fn strip(db: &Connection, id: i64) -> rusqlite::Result<()> {
     }
     leave(
         db,
-        "DELETE FROM deliveries WHERE event_id = ?1 AND state = 'dead' RETURNING handler, lane",
+        "UPDATE deliveries SET state = 'discarded', last_error = 'retention removed the payload; ' || coalesce(last_error, '')
+         WHERE event_id = ?1 AND state = 'dead' RETURNING handler, lane",
         id,
     )
 }
 
-/// Removes deliveries, and lets those go that waited for them.
+/// Removes or gives up deliveries, and lets those go that waited for them.
 fn leave(db: &Connection, sql: &str, id: i64) -> rusqlite::Result<()> {
     let gone: Vec<(String, Option<i64>)> = db
         .prepare_cached(sql)?
