@@ -59,6 +59,7 @@ async fn run(title: &str, kind: Kind, handed_over: bool, events: usize, url: Opt
     let file = format!("sqlite:{}", folder.path().join("bench.db").display());
     let store = store::open(url.unwrap_or(&file), store::Options::default()).await?;
     let calls = Arc::new(AtomicUsize::new(0));
+    RUN.fetch_add(1, Relaxed);
     let worker = Worker::new(store.clone(), vec![route(kind, calls.clone())], Settings::default());
     let shutdown = CancellationToken::new();
 
@@ -100,6 +101,7 @@ async fn run(title: &str, kind: Kind, handed_over: bool, events: usize, url: Opt
 /// How long after the answer of the store a handler starts, when nothing else happens.
 async fn delay(url: Option<&str>) -> anyhow::Result<()> {
     const EVENTS: usize = 2_000;
+    RUN.fetch_add(1, Relaxed);
     let folder = tempfile::tempdir()?;
     let file = format!("sqlite:{}", folder.path().join("bench.db").display());
     let store = store::open(url.unwrap_or(&file), store::Options::default()).await?;
@@ -164,10 +166,14 @@ async fn ingest(store: &Arc<dyn Store>, events: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Which measurement this is. All of them share a database of PostgreSQL, and an id is stored once.
+static RUN: AtomicUsize = AtomicUsize::new(0);
+
 /// As senders send them: the id says nothing of the order, the body compresses as JSON does.
 fn event(n: usize) -> NewEvent {
     let mut random = (n as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    let id = format!("evt_{random:016x}{:08x}", std::process::id());
+    let (run, process) = (RUN.load(Relaxed), std::process::id());
+    let id = format!("evt_{random:016x}{run:02x}{process:08x}");
     let mut body = String::from("{\"note\":\"");
     while body.len() < BODY {
         random = random
