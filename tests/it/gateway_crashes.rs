@@ -7,7 +7,7 @@ use tokio::sync::Notify;
 
 use crate::{
     gateway::{Reply, gateway, keyed, orders, try_call},
-    support::{Answer, Server, Signal, Sink, TestStore, is_stopped, on_both_stores, wait_until},
+    support::{Answer, Engine, Server, Signal, Sink, TestStore, is_stopped, on_both_stores, wait_until},
 };
 
 on_both_stores!(
@@ -80,22 +80,51 @@ async fn killed_before_it_was_sent_a_request_runs_again(store: TestStore) {
     let upstream = orders().await;
     let setup = gateway(&store, &upstream.url(), "");
     let server = setup.start().await;
-    // What a kill between the reservation and the sending leaves on disk.
-    assert_eq!(keyed(&server, "k", "{}").await.status, 201);
-    server.kill();
-    store
-        .execute(
-            "update api_idempotency_keys set status = 'processing', recovery_point = 'reserved', completed_at = null,
-             response_status = null, response_headers = null, response_body = null, resource_id = null",
-        )
-        .await;
+    // The step after the reservation, without which nothing is sent, does not end.
+    let is_step = "new.recovery_point = 'sent' and old.recovery_point = 'reserved'";
+    let (stick, free) = match store.engine {
+        Engine::Postgres => (
+            format!(
+                "create function stick() returns trigger language plpgsql as
+                 $$ begin perform pg_sleep(600); return new; end $$;
+                 create trigger stick before update on api_idempotency_keys
+                 for each row when ({is_step}) execute function stick()"
+            ),
+            "drop trigger stick on api_idempotency_keys",
+        ),
+        Engine::Sqlite => (
+            format!(
+                "create trigger stick before update on api_idempotency_keys when {is_step} begin
+                 select count(*) from sqlite_schema a, sqlite_schema b, sqlite_schema c, sqlite_schema d,
+                                      sqlite_schema e, sqlite_schema f, sqlite_schema g, sqlite_schema h; end"
+            ),
+            "drop trigger stick",
+        ),
+    };
+    store.execute(&stick).await;
+    let headers = [("idempotency-key", "k")];
+    let (cut, ()) = tokio::join!(try_call(&server, &headers, "{}"), async {
+        let reserved = "select count(*) from api_idempotency_keys where recovery_point = 'reserved'";
+        wait_until("the key is reserved", async || store.number(reserved).await == 1).await;
+        server.signal(Signal::Kill);
+    });
+    assert!(cut.is_err());
+    assert_eq!(upstream.count(), 0, "it was not sent");
+    if store.engine == Engine::Postgres {
+        // Its session still sleeps, and would hold the trigger.
+        let end = "select count(pg_terminate_backend(pid)) from pg_stat_activity
+                   where datname = current_database() and wait_event = 'PgSleep'";
+        store.number(end).await;
+    }
+    store.execute(free).await;
+
     let server = setup.start().await;
     assert_eq!(keyed(&server, "k", "{}").await.code(), "request_in_progress");
     end_leases(&store).await;
     let reply = keyed(&server, "k", "{}").await;
     assert_eq!((reply.status, reply.is_replay()), (201, false));
     assert!(keyed(&server, "k", "{}").await.is_replay());
-    assert_eq!(upstream.count(), 2);
+    assert_eq!(upstream.count(), 1);
 }
 
 async fn killed_before_the_record_the_upstream_is_asked(store: TestStore) {
