@@ -1,7 +1,7 @@
 // graphile-worker empties a work list: payloads of BODY bytes, a task that does nothing, jobs taken 500 at a time and
 // completed in batches. Prints jobs a second. Settings: DATABASE_URL, JOBS, BODY.
 import pg from "pg";
-import { makeWorkerUtils, run } from "graphile-worker";
+import { Logger, makeWorkerUtils, run } from "graphile-worker";
 
 const { DATABASE_URL: connectionString, JOBS = "500000", BODY = "2048" } = process.env;
 const jobs = Number(JOBS);
@@ -34,7 +34,7 @@ const runner = await run({
       completeJobBatchDelay: 0,
       failJobBatchDelay: 0,
       pollInterval: 1000,
-      logger: undefined,
+      logger: new Logger(() => () => {}),
     },
   },
   taskList: {
