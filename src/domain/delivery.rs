@@ -127,6 +127,22 @@ pub struct Settle {
     pub outcome: Outcome,
 }
 
+impl Settle {
+    /// The report of an attempt that was made under a claim.
+    #[must_use]
+    pub fn of(claim: &Claim, started_at: Timestamp, duration: Duration, outcome: Outcome) -> Self {
+        Self {
+            event_id: claim.event.id,
+            handler: Arc::clone(&claim.handler),
+            token: claim.token,
+            attempt: claim.attempt,
+            started_at,
+            duration,
+            outcome,
+        }
+    }
+}
+
 /// A delivery as people see it.
 #[derive(Debug, Clone)]
 pub struct Delivery {

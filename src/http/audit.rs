@@ -17,14 +17,9 @@ pub(super) async fn list(request: HttpRequest, state: web::Data<State>) -> Resul
     let filter = read(request.query_string())?;
     let limit = filter.limit;
     let rows = state.store.audit(filter).await.map_err(failed)?;
-    let next = last_of_a_full_page(&rows, limit).map(query::write_cursor);
+    let next = query::next_place(&rows, limit, |row| row.id).map(query::write_cursor);
     let list: Vec<_> = rows.iter().map(AuditRow::to_json).collect();
     Ok(ok(&json!({"audit": list, "next": next})))
-}
-
-/// Where the next page begins.
-pub(super) fn last_of_a_full_page(rows: &[AuditRow], limit: u32) -> Option<i64> {
-    rows.last().filter(|_| rows.len() == limit as usize).map(|row| row.id)
 }
 
 pub(super) fn read(text: &str) -> Result<AuditFilter, Problem> {
@@ -38,10 +33,7 @@ pub(super) fn read(text: &str) -> Result<AuditFilter, Problem> {
             "actor" => filter.actor = Some(value.into_owned()),
             "action" => filter.action = Some(value.into_owned()),
             "cursor" => filter.before = Some(query::read_cursor(&value)?),
-            "limit" => {
-                let limit = value.parse().ok().filter(|limit| (1..=500).contains(limit));
-                filter.limit = limit.ok_or_else(|| Problem::bad_request("`limit` is a number from 1 to 500"))?;
-            }
+            "limit" => filter.limit = query::read_limit(&value)?,
             _ => return Err(query::unknown(&name)),
         }
     }

@@ -20,10 +20,7 @@ pub(super) async fn keys(request: HttpRequest, state: web::Data<State>) -> Resul
     let filter = read(request.query_string())?;
     let limit = filter.limit;
     let rows = state.store.keys(filter).await.map_err(failed)?;
-    let next = rows
-        .last()
-        .filter(|_| rows.len() == limit as usize)
-        .map(|row| query::write_cursor(row.id));
+    let next = query::next_place(&rows, limit, |row| row.id).map(query::write_cursor);
     let list: Vec<_> = rows.iter().map(key_json).collect();
     Ok(ok(&json!({"keys": list, "next": next})))
 }
@@ -58,10 +55,7 @@ pub(super) fn read(text: &str) -> Result<KeyFilter, Problem> {
             "route" => filter.route = Some(value.into_owned()),
             "key" => filter.key = Some(value.into_owned()),
             "cursor" => filter.before = Some(query::read_cursor(&value)?),
-            "limit" => {
-                let limit = value.parse().ok().filter(|limit| (1..=500).contains(limit));
-                filter.limit = limit.ok_or_else(|| Problem::bad_request("`limit` is a number from 1 to 500"))?;
-            }
+            "limit" => filter.limit = query::read_limit(&value)?,
             _ => return Err(query::unknown(&name)),
         }
     }

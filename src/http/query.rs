@@ -124,7 +124,7 @@ pub(super) fn without_nul(name: &str, value: &str) -> Result<(), Problem> {
     Ok(())
 }
 
-fn read_limit(value: &str) -> Result<u32, Problem> {
+pub(super) fn read_limit(value: &str) -> Result<u32, Problem> {
     let limit = value.parse().ok().filter(|limit| (1..=MAX_LIMIT).contains(limit));
     limit.ok_or_else(|| Problem::bad_request(format!("`limit` is a number from 1 to {MAX_LIMIT}")))
 }
@@ -153,6 +153,11 @@ fn cut(text: &str) -> String {
 #[must_use]
 pub(super) fn write_cursor(place: i64) -> String {
     URL_SAFE_NO_PAD.encode(place.to_be_bytes())
+}
+
+/// The place where the next page begins: after the last row, where there may be more.
+pub(super) fn next_place<T>(rows: &[T], limit: u32, place: impl Fn(&T) -> i64) -> Option<i64> {
+    rows.last().filter(|_| rows.len() == limit as usize).map(place)
 }
 
 /// # Errors

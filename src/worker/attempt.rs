@@ -49,7 +49,7 @@ pub(super) async fn attempt(
     // nobody has, it is due again at once.
     if begun.saturating_duration_since(held.since) >= shared.settings.lease.mul_f64(0.9) {
         lane.metrics.stale.increment(1);
-        return release(&shared, claim, started_at).await;
+        return release(&shared, claim).await;
     }
     let limit = lane.route.timeout;
     let verdict = match doubt::of_earlier(&shared, &lane, claim).await {
@@ -77,29 +77,15 @@ pub(super) async fn attempt(
         Verdict::Stale => return lane.metrics.stale.increment(1),
     };
     report(&lane, claim, &outcome);
-    let settle = Settle {
-        event_id: claim.event.id,
-        handler: claim.handler.clone(),
-        token: claim.token,
-        attempt: claim.attempt,
-        started_at,
-        duration,
-        outcome,
-    };
-    shared.store.settle(settle).await;
+    shared
+        .store
+        .settle(Settle::of(claim, started_at, duration, outcome))
+        .await;
 }
 
 /// Gives back what has not begun. A claim that has ended is left as it is.
-pub(super) async fn release(shared: &Shared, claim: &Claim, now: Timestamp) {
-    let settle = Settle {
-        event_id: claim.event.id,
-        handler: claim.handler.clone(),
-        token: claim.token,
-        attempt: claim.attempt,
-        started_at: now,
-        duration: Duration::ZERO,
-        outcome: Outcome::Released,
-    };
+pub(super) async fn release(shared: &Shared, claim: &Claim) {
+    let settle = Settle::of(claim, Timestamp::now(), Duration::ZERO, Outcome::Released);
     shared.store.settle(settle).await;
 }
 

@@ -7,7 +7,6 @@
 
 use std::{sync::Arc, sync::atomic::Ordering::Relaxed, time::Duration};
 
-use jiff::Timestamp;
 use tokio::{
     task::JoinSet,
     time::{Instant, sleep, timeout_at},
@@ -74,7 +73,7 @@ async fn release_queued(shared: &Shared) {
     for lane in &shared.lanes {
         for claim in lane.take_queued() {
             lane.metrics.released.increment(1);
-            release(shared, &claim, Timestamp::now()).await;
+            release(shared, &claim).await;
         }
     }
 }
@@ -102,16 +101,7 @@ async fn cut_off(shared: &Shared) {
                 }
             }
         };
-        let claim = running.claim;
-        let settle = Settle {
-            event_id: claim.event.id,
-            handler: claim.handler,
-            token: claim.token,
-            attempt: claim.attempt,
-            started_at: running.started_at,
-            duration: running.begun.elapsed(),
-            outcome,
-        };
+        let settle = Settle::of(&running.claim, running.started_at, running.begun.elapsed(), outcome);
         shared.store.settle(settle).await;
     }
 }

@@ -121,9 +121,14 @@ async fn an_effect_in_flight_is_not_made_to_happen_again(db: Db) {
     if gate.is_some() {
         let waits = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
                      AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
-        while db.number(waits).await == 0 {
-            sleep(Duration::from_millis(5)).await;
-        }
+        let is_waiting = async {
+            while db.number(waits).await == 0 {
+                sleep(Duration::from_millis(5)).await;
+            }
+        };
+        timeout(Duration::from_secs(30), is_waiting)
+            .await
+            .expect("the effect has begun");
         for what in [one("e1", None), one("e1", Some(&["sql"]))] {
             let asked = timeout(Duration::from_secs(30), db.store.reprocess(what, who()));
             let done = asked.await.expect("it waits for nobody").unwrap();

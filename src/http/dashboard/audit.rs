@@ -5,7 +5,7 @@ use askama::Template;
 
 use super::{Frame, Page, access::Viewer, shown, text::filters, without_empty};
 use crate::{
-    http::{State, admin::failed, audit},
+    http::{State, admin::failed, audit, query},
     store::AuditRow,
 };
 
@@ -21,13 +21,13 @@ struct List {
 
 /// `GET /audit`
 pub(super) async fn list(request: HttpRequest, viewer: Viewer, state: web::Data<State>) -> Page {
-    let query = without_empty(request.query_string());
-    let filter = audit::read(&query)?;
+    let asked = without_empty(request.query_string());
+    let filter = audit::read(&asked)?;
     let limit = filter.limit;
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
     let (actor, action) = (text(&filter.actor), text(&filter.action));
     let rows = state.store.audit(filter).await.map_err(failed)?;
-    let next = audit::last_of_a_full_page(&rows, limit).map(|id| super::next_page(&query, id));
+    let next = query::next_place(&rows, limit, |row| row.id).map(|id| super::next_page(&asked, id));
     shown(&List {
         frame: Frame::new(viewer, "/audit", "Audit"),
         actor,

@@ -5,7 +5,7 @@ use askama::Template;
 
 use super::{Frame, Page, access::Viewer, bytes, parameters, shown, text::filters, without_empty};
 use crate::{
-    http::{State, admin::failed, error::Problem, headers, idempotency},
+    http::{State, admin::failed, error::Problem, headers, idempotency, query},
     idempotency::key_json,
     store::{KeptAnswer, KeyRow},
 };
@@ -23,14 +23,13 @@ struct List {
 
 /// `GET /keys`
 pub(super) async fn list(request: HttpRequest, viewer: Viewer, state: web::Data<State>) -> Page {
-    let query = without_empty(request.query_string());
-    let filter = idempotency::read(&query)?;
+    let asked = without_empty(request.query_string());
+    let filter = idempotency::read(&asked)?;
     let limit = filter.limit;
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
     let (status, route, key) = (text(&filter.status), text(&filter.route), text(&filter.key));
     let keys = state.store.keys(filter).await.map_err(failed)?;
-    let last = keys.last().filter(|_| keys.len() == limit as usize);
-    let next = last.map(|row| super::next_page(&query, row.id));
+    let next = query::next_place(&keys, limit, |row| row.id).map(|id| super::next_page(&asked, id));
     shown(&List {
         frame: Frame::new(viewer, "/keys", "Idempotency keys"),
         status,

@@ -1,7 +1,5 @@
 //! Every adapter behind a server: what its sender sends is taken, whatever is done to it is answered by the table of statuses.
 
-use std::fmt::Write as _;
-
 use jiff::Timestamp;
 
 use super::*;
@@ -69,15 +67,7 @@ async fn every_adapter_takes_what_is_triggered_and_refuses_what_is_bad() {
     let (servers, providers) = serve_all();
     let (mut taken, mut wrong) = (0, String::new());
     for provider in &providers {
-        let mut say = |what: &str, reply: &Reply| {
-            let _ = writeln!(
-                wrong,
-                "{} {what}: {} {}",
-                provider.name,
-                reply.status,
-                String::from_utf8_lossy(&reply.body)
-            );
-        };
+        let mut say = |what: &str, reply: &Reply| wrong.push_str(&line(provider, what, reply));
         for sample in samples(provider) {
             let signed = match sign(provider, &sample, Timestamp::now(), Bad::None) {
                 Err(SignError::NoPrivateKey) => continue,
@@ -106,6 +96,12 @@ async fn every_adapter_takes_what_is_triggered_and_refuses_what_is_bad() {
     }
     assert!(wrong.is_empty(), "{wrong}");
     assert!(taken > 300, "{taken}");
+}
+
+/// A reply that should not be.
+fn line(provider: &Provider, what: &str, reply: &Reply) -> String {
+    let body = String::from_utf8_lossy(&reply.body);
+    format!("{} {what}: {} {body}\n", provider.name, reply.status)
 }
 
 /// From the name and value of a header to the values that it has then.
@@ -266,13 +262,7 @@ async fn whatever_a_hostile_sender_does_is_answered_by_the_table() {
             // Where the keys are not at hand nothing can be said yet.
             let waits = reply.status == 503 && provider.fetches_keys();
             if !(is_answer || waits) || must && reply.status != provider.response().status {
-                let _ = writeln!(
-                    wrong,
-                    "{} {what}: {} {}",
-                    provider.name,
-                    reply.status,
-                    String::from_utf8_lossy(&reply.body)
-                );
+                wrong.push_str(&line(provider, what, reply));
             }
         };
         let signed = sign(provider, &sample, Timestamp::now(), Bad::None);
