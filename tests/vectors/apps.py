@@ -5,7 +5,8 @@ from base import *
 
 def brevo_events(r):
     found = r.json if isinstance(r.json, list) else [r.json]
-    return [(":".join(text(i[k]) for k in ("message-id", "event", "ts_event", "email", "link") if k in i), i["event"]) for i in found]
+    bytes_of = lambda i: compact(i) if isinstance(r.json, list) else r.body
+    return [(f"{i['message-id']}:{i['event']}:{i['ts_event']}:{sha(bytes_of(i))}", i["event"]) for i in found]
 
 
 def brevo_cases(c):
@@ -15,11 +16,23 @@ def brevo_cases(c):
     basic(r, secret, NOW)
     c.event("user and password", r, [secret])
     c.rejected("user and password, wrong", r, [credentials(c.name, 2)])
+    opened = {"id": 1, "event": "opened", "email": "user@example.com", "ts_event": NOW, "message-id": "<1@example.com>"}
+    c.apart(("two opens in one second", c.sign(c.post([opened | {"ts_epoch": NOW * 1000 + ms} for ms in (1, 2)]))))
 
 
 def clickup_events(r):
-    history = r.json.get("history_items")
-    return [(f"{r.json['webhook_id']}:{history[0]['id']}" if history else f"{r.json['webhook_id']}:{r.json['event']}:{sha(r.body)}", r.json["event"])]
+    body, history = r.json, r.json.get("history_items")
+    parts = [history[0]["id"], sha(compact(history))] if history else [sha(r.body)]
+    return [(":".join([body["webhook_id"], body["event"], *parts]), body["event"])]
+
+
+def clickup_cases(c):
+    history = {"id": "2800763136717140857", "type": 1, "date": "1642734631523", "field": "status"}
+    body = {"history_items": [history], "task_id": "1", "webhook_id": "w"}
+    c.apart(*((f"a new task, {event}", c.sign(c.post(body | {"event": event}))) for event in ("taskCreated", "taskStatusUpdated")))
+    edits = [history | {"field": "comment", "comment": {"text_content": said}} for said in ("one", "two")]
+    events = [body | {"event": "taskCommentUpdated", "history_items": [edit]} for edit in edits]
+    c.apart(*((f"a comment is edited, {i}", c.sign(c.post(event))) for i, event in enumerate(events)))
 
 
 def freshdesk_events(r):
@@ -64,7 +77,14 @@ def linkedin(r, key, at):
     r.set("X-LI-Signature", mac(key, b"hmacsha256=" + r.body).hex())
 
 
+def linkedin_events(r):
+    body = r.json
+    return [(text(i.get("notificationId")) or f"{body['type']}:{sha(compact(i))}", body["type"]) for i in body["notifications"]]
+
+
 def linkedin_cases(c):
+    items_of = [{"action": action, "lastModifiedAt": NOW * 1000} for action in ("LIKE", "COMMENT")]
+    c.apart(("notifications without an id", c.sign(c.post({"type": "SAMPLE", "notifications": items_of}))))
     code = "890e4665-4dfe-4ab1-b689-ed553bceeed0"
     c.challenge("challenge", c.get(f"?challengeCode={code}"), [c.key], compact({"challengeCode": code, "challengeResponse": mac(c.key, code).hex()}))
     forged = "hmacsha256=" + c.request.body.decode()
@@ -207,12 +227,19 @@ def sinch_cases(c):
     bad.set("x-sinch-webhook-signature-nonce", "another")
     c.rejected("another nonce", bad, [c.key])
 
+    def report(channel):
+        r = sample(c.name, "message_delivery_report", c.key, NOW - 2, "channels")
+        r.body = r.body.replace(b'"DELIVERED"', b'"QUEUED_ON_CHANNEL","channel_identity":{"channel":"%s"}' % channel)
+        return c.sign(r)
+
+    c.apart(("queued on a channel", report(b"RCS")), ("queued on the next channel", report(b"SMS")))
+
 
 def sinch_events(r):
     if "message" in r.json:
         return [("message:" + r.json["message"]["id"], "message")]
     report = r.json["message_delivery_report"]
-    return [(f"report:{report['message_id']}:{report['status']}", "message_delivery_report")]
+    return [(f"report:{report['message_id']}:{report['status']}:{sha(compact(report))}", "message_delivery_report")]
 
 
 def sparkpost_events(r):
@@ -234,6 +261,11 @@ def trello_cases(c):
     bad = c.request.copy()
     bad.url += "/"
     c.rejected("another url", bad, [c.key])
+
+
+def viber_cases(c):
+    body = {"event": "delivered", "timestamp": NOW * 1000, "message_token": 4912661846655238145}
+    c.apart(*((f"a broadcast, delivered to {who}", c.sign(c.post(body | {"user_id": who}))) for who in ("A=", "B=")))
 
 
 def x_events(r):
@@ -273,14 +305,14 @@ def x_cases(c):
 PROVIDERS = {
     "brevo": Provider(bearer, brevo_events, "Authorization", tamper=None, cases=brevo_cases),
     "calendly": Provider(stamped("Calendly-Webhook-Signature", "t={t},v1={s}"), joined("event", "event", "payload/uri", "created_at"), "Calendly-Webhook-Signature", tolerance=180),
-    "clickup": Provider(body_hex("X-Signature"), clickup_events, "X-Signature"),
+    "clickup": Provider(body_hex("X-Signature"), clickup_events, "X-Signature", cases=clickup_cases),
     "customerio": Provider(stamped("X-CIO-Signature", "{s}", "v0:{t}:{body}", time_header="X-CIO-Timestamp"), lambda r: [(r.json["event_id"], f"{r.json['object_type']}.{r.json['metric']}")], "X-CIO-Signature", tolerance=300),
     "freshdesk": Provider(basic, freshdesk_events, "Authorization", credentials, tamper=None, cases=basic_or_token("X-Webhook-Token")),
     "front": Provider(stamped("X-Front-Signature", "{s}", "{t}:{body}", time_header="X-Front-Request-Timestamp", encode=b64), fields("payload/id", "type"), "X-Front-Signature", tolerance=300, answer="", cases=front_cases),
     "intercom": Provider(body_hex("X-Hub-Signature", "sha1=", "sha1"), fields("id", "topic"), "X-Hub-Signature", lambda n, i: str(uuid.UUID(int=i)), answer="", cases=intercom_cases),
     "klaviyo": Provider(klaviyo, items("data", "external_id", "topic"), "Klaviyo-Signature"),
     "lark": Provider(in_sample, lark_events, "json:token", tamper=None, answer="{}", cases=lark_cases),
-    "linkedin": Provider(linkedin, lambda r: [(str(i["notificationId"]), r.json["type"]) for i in r.json["notifications"]], "X-LI-Signature", cases=linkedin_cases),
+    "linkedin": Provider(linkedin, linkedin_events, "X-LI-Signature", cases=linkedin_cases),
     "mailchimp": Provider(query_token("token"), mailchimp_events, "query:token", tamper=None, answer="", cases=mailchimp_cases),
     "microsoft_graph": Provider(in_sample, graph_events, "json:clientState", tamper=None, answer="", cases=graph_cases),
     "msteams": Provider(msteams, fields("id", "type"), "Authorization", whsec(""), answer='{"type":"message","text":"Received."}'),
@@ -296,6 +328,6 @@ PROVIDERS = {
     "tiktok": Provider(stamped("TikTok-Signature", "t={t},s={s}"), lambda r: [(f"{r.json['event']}:{r.json['create_time']}:{sha(r.body)}", r.json["event"])], "TikTok-Signature", tolerance=300, answer=""),
     "trello": Provider(trello, fields("action/id", "action/type"), "X-Trello-Webhook", hexadecimal(64), answer="", cases=trello_cases),
     "typeform": Provider(lambda r, key, at: r.set("Typeform-Signature", "sha256=" + b64(mac(key, r.body))), fields("event_id", "event_type"), "Typeform-Signature"),
-    "viber": Provider(body_hex("X-Viber-Content-Signature"), joined("event", "event", "message_token"), "X-Viber-Content-Signature", answer=""),
+    "viber": Provider(body_hex("X-Viber-Content-Signature"), joined("event", "event", "message_token", "user_id?"), "X-Viber-Content-Signature", answer="", cases=viber_cases),
     "x": Provider(lambda r, key, at: r.set("x-twitter-webhooks-signature", "sha256=" + b64(mac(key, r.body))), x_events, ["x-twitter-webhooks-signature", "x-twitter-webhooks-signature-oauth2"], cases=x_cases),
 }

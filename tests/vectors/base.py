@@ -272,6 +272,11 @@ def joined(kind, *paths):
     return events
 
 
+def and_body(events):
+    """These, told apart by the whole body."""
+    return lambda r: [(f"{i}:{sha(r.body)}", kind) for i, kind in events(r)]
+
+
 # --- keys of the right shape, and plainly not real ------------------------------------------------------------------
 
 
@@ -513,6 +518,19 @@ class Cases:
         self.event, self.rejected, self.challenge = out.event, out.rejected, out.challenge
         self.malformed = out.malformed
         self.request = signed(self.name, self.provider, samples_of(self.name)[0], self.key)
+
+    def apart(self, *cases):
+        """Requests that are several events: `(case, request)`, signed already."""
+        names = [[i for i, _ in self.provider.events(r)] for _, r in cases]
+        flat = [name for found in names for name in found]
+        assert len(set(flat)) == len(flat) > 1, flat
+        for case, r in cases:
+            self.event(case, r, [self.key])
+
+    def again(self, case, first, r):
+        """A request that is the first one sent once more."""
+        assert first.body != r.body and self.provider.events(first) == self.provider.events(r), case
+        self.event(case, r, [self.key])
 
     def sign(self, r, key=None, age=2):
         self.provider.sign(r, key or self.key, NOW - age)

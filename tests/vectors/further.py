@@ -134,7 +134,8 @@ def wecom_events(r):
     field = lambda name: tree.findtext(name)
     if field("MsgType") != "event":
         return [(field("MsgId"), field("MsgType"))]
-    return [(f"{field('FromUserName')}:{field('CreateTime')}:{field('Event')}:", "event." + field("Event"))]
+    kind = ".".join(part for part in ("event", field("Event"), field("ChangeType")) if part)
+    return [(f"{field('FromUserName')}:{field('CreateTime')}:{field('Event')}:{sha(PLAIN[r.body])}", kind)]
 
 
 def wecom_tampered(r):
@@ -143,6 +144,14 @@ def wecom_tampered(r):
 
 
 def wecom_cases(c):
+    def added(customer):
+        fields = {"FromUserName": "sys", "CreateTime": NOW, "MsgType": "event", "Event": "change_external_contact", "ChangeType": "add_external_contact", "UserID": "zhangsan", "ExternalUserID": customer}
+        text = "<xml>" + "".join(f"<{name}>{value}</{name}>" for name, value in fields.items()) + "</xml>"
+        r = post(c.name, text.encode(), [("Content-Type", "text/xml")], f"?timestamp={NOW}&nonce={customer}")
+        wecom(r, c.key, NOW)
+        return r
+
+    c.apart(*((f"a customer is added, {customer}", added(customer)) for customer in ("w1", "w2")))
     r = post(c.name, b'{"msgid":"m-1","msgtype":"text","from":{"userid":"u"},"text":{"content":"hi"}}', [JSON], f"?timestamp={NOW}&nonce=n1")
     wecom(r, c.key, NOW)
     c.event("a bot's message, JSON", r, [c.key], [("m-1", "text")])

@@ -6,8 +6,7 @@ from base import *
 def buildkite_events(r):
     event, body = r.get("X-Buildkite-Event"), r.json
     thing = body.get("job") or body["build"]
-    parts = [event, thing["id"], thing["state"], thing.get("started_at"), thing.get("finished_at")]
-    return [(":".join(part for part in parts if part), event)]
+    return [(f"{event}:{thing['id']}:{thing['state']}:{sha(r.body)}", event)]
 
 
 def buildkite_cases(c):
@@ -19,6 +18,9 @@ def buildkite_cases(c):
     bad.set("X-Buildkite-Signature", c.request.get("X-Buildkite-Signature").replace("signature=", "signature=00"))
     bad.set("X-Buildkite-Token", c.key)
     c.rejected("a wrong signature beside the right token", bad, [c.key])
+    build = {"id": "b1", "state": "running", "started_at": "2026-01-05T09:58:05.000Z", "finished_at": None}
+    runs = [{"event": "build.running", "build": build, "pipeline": {"running_builds_count": n}} for n in (1, 2)]
+    c.apart(*((f"a build runs, {n}", c.sign(c.post(run, [("X-Buildkite-Event", "build.running")]))) for n, run in enumerate(runs)))
 
 
 def box(r, key, at):

@@ -333,7 +333,26 @@ def ebanx_events(r):
 
 def travis_events(r):
     build = json.loads(dict(r.form)["payload"])
-    return [(f"{build['id']}:{build['state']}", f"build.{build['state']}")]
+    parts = [str(build["id"]), build["state"], build.get("started_at"), build.get("finished_at")]
+    return [(":".join(part for part in parts if part), f"build.{build['state']}")]
+
+
+def travis_cases(c):
+    build = {"id": 7, "state": "failed", "repository": {"id": 1, "owner_name": "acme"}}
+    ends = ("2026-01-05T10:00:00Z", "2026-01-05T11:00:00Z")
+    c.apart(*((f"a build fails, {end}", c.sign(c.form([("payload", json.dumps(build | {"finished_at": end}))]))) for end in ends))
+
+
+def netlify_events(r):
+    kind = r.get("X-Netlify-Event")
+    return [((f"{kind}:" if kind else "") + f"{r.json['id']}:{r.json['state']}:{sha(r.body)}", kind or r.json["state"])]
+
+
+def netlify_cases(c):
+    body = {"id": "d1", "state": "ready", "site_id": "s1", "updated_at": "2026-01-05T10:00:00Z"}
+    kinds = ("deploy_created", "deploy_locked", "deploy_unlocked")
+    c.apart(*((f"one deploy, {kind}", c.sign(c.post(body, [("X-Netlify-Event", kind)]))) for kind in kinds))
+    c.event("one deploy, without the header", c.sign(c.post(body)), [c.key])
 
 
 def woovi_events(r):
@@ -419,13 +438,13 @@ def table(make):
         "livekit": provider(livekit, make.fields("id", "event"), "Authorization", named_key),
         "messagebird": provider(messagebird, make.fields("id", "type"), "MessageBird-Signature-JWT"),
         "monday": provider(monday, make.fields("event/triggerUuid", "event/type"), "Authorization", tolerance=300, tamper=None),
-        "netlify": provider(netlify, lambda r: [(f"{r.json['id']}:{r.json['state']}", r.get("X-Netlify-Event"))], "X-Webhook-Signature"),
+        "netlify": provider(netlify, netlify_events, "X-Webhook-Signature", cases=netlify_cases),
         "paddle_classic": provider(paddle_classic, lambda r: [(dict(r.form)["alert_id"], dict(r.form)["alert_name"])], "p_signature", spki_pem("rsa"), broken=False),
         "paypal": provider(paypal, make.fields("id", "event_type"), "PAYPAL-TRANSMISSION-SIG", fetched_key, secrets=[root], config={"webhook_id": "sample-webhook_id", "certs": {PAYPAL_CERT: cert}}),
         "plaid": provider(plaid, plaid_events, "Plaid-Verification", jwk_p256, 300),
         "sendgrid": provider(sendgrid, make.items("", "sg_event_id", "event"), "X-Twilio-Email-Event-Webhook-Signature", spki_base64("p256")),
         "telnyx": provider(telnyx, make.fields("data/id", "data/event_type"), "telnyx-signature-ed25519", ed25519_key(b64), 300),
-        "travis": provider(travis, travis_events, "Signature", fetched_key, secrets=[], config={"owner": "acme", "certs": {TRAVIS_KEY: json.dumps({"config": config})}}),
+        "travis": provider(travis, travis_events, "Signature", fetched_key, secrets=[], cases=travis_cases, config={"owner": "acme", "certs": {TRAVIS_KEY: json.dumps({"config": config})}}),
         "truelayer": provider(truelayer, make.fields("event_id", "type"), "Tl-Signature", p521_key, secrets=[], config={"domain": "truelayer.com", "certs": {TRUELAYER_KEYS: json.dumps({"keys": [tl_jwk]})}}),
         "vonage": provider(vonage, vonage_events, "Authorization", tolerance=300),
         "wise": provider(body_rsa("X-Signature-SHA256"), lambda r: [(r.get("X-Delivery-Id"), r.json["event_type"])], "X-Signature-SHA256", spki_pem("rsa"), config={"subscription": "01234567-89ab-cdef-0123-456789abcdef"}),
