@@ -19,6 +19,5 @@ listed AS (
            hashtext(stored.provider) & -2
     FROM stored, unnest(string_to_array(stored.routes, ',')) AS handler
     WHERE stored.routes <> ''
-    ON CONFLICT DO NOTHING
 )
 SELECT id, provider, provider_event_id, created_at FROM stored

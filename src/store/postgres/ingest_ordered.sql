@@ -32,6 +32,5 @@ listed AS (
            CASE WHEN lane IS NOT NULL THEN coalesce(occurred_at, created_at) END,
            coalesce(dead_holds, false)
     FROM routed
-    ON CONFLICT DO NOTHING
 )
 SELECT id, provider, provider_event_id, created_at FROM stored
