@@ -9,7 +9,7 @@ use crate::ingest::{Bad, OwnedRequest, SignError, sign, suite_tests};
 const ANSWERS: [u16; 4] = [200, 400, 401, 415];
 
 /// A server with every adapter that there is, each under its own name.
-fn serve_all() -> (Servers, Vec<Provider>) {
+pub(super) fn serve_all() -> (Servers, Vec<Provider>) {
     let registry = Registry::embedded();
     let providers = || {
         registry.iter().map(|adapter| {
