@@ -181,6 +181,8 @@ pub(crate) struct Handshake {
     pub(crate) signed: bool,
     pub(crate) status: u16,
     pub(crate) content_type: String,
+    /// What an answer that nobody need sign for holds the MAC of.
+    pub(crate) macs: Vec<(Hash, Expr)>,
     pub(crate) body: Template,
     pub(crate) headers: Vec<(String, Template)>,
     pub(crate) refuse: u16,

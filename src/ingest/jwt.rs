@@ -9,7 +9,7 @@ use serde::Deserialize;
 use subtle::ConstantTimeEq as _;
 
 use super::{
-    Rejection, fetched,
+    Rejection, fetched, oracle,
     scope::{Document, Frame, Scope},
     time,
     verify::{Reading, judge_time, progress},
@@ -169,7 +169,11 @@ impl<'t> Token<'t> {
                 };
                 let mut mac = mac.clone();
                 mac.update(&self.signed);
-                mac.finish().bytes().ct_eq(&self.signature).into()
+                let holds: bool = mac.finish().bytes().ct_eq(&self.signature).into();
+                if holds {
+                    oracle::refuse(scope, hash, || Some(Cow::Borrowed(&self.signed)))?;
+                }
+                holds
             }
             (Material::Public(set), JwtAlgorithm::Public(_)) => self.is_signed_by(set, algorithm, scope.now),
             (Material::Fetched, JwtAlgorithm::Public(_)) => {

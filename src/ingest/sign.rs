@@ -60,7 +60,7 @@ pub(crate) struct Signer<'k> {
 }
 
 impl<'k> Signer<'k> {
-    fn new(key: &'k Key) -> Self {
+    pub(crate) fn new(key: &'k Key) -> Self {
         Self {
             key: &key.material,
             id: key.id.as_deref(),
@@ -222,7 +222,7 @@ fn tamper(body: &mut Vec<u8>) {
 }
 
 /// Signs a request by one rule, as of a time.
-fn attempt(
+pub(super) fn attempt(
     provider: &Provider,
     rule: &Signature,
     key: Signer<'_>,
