@@ -18,7 +18,7 @@ use super::{
     keys::{Key, Material},
     lint,
     normalize::Normalize,
-    provider_keys::{answer_macs, ciphers, decryption_keys, make_keys, roots},
+    provider_keys::{answer_macs, ciphers, decryption_keys, make_keys, pinned, roots},
     registry::Registry,
     rules::Rules,
 };
@@ -156,7 +156,8 @@ impl Provider {
         let keys = make_keys(&spec, &rules, &counts)?;
         let ciphers = ciphers(&spec, &rules)?;
         let decryption_keys = decryption_keys(&spec, &rules)?;
-        let warnings = lint::provider(&spec, adapter, &rules);
+        let mut warnings = lint::provider(&spec, adapter, &rules.with_options(&spec.options));
+        warnings.extend(pinned(&rules, &keys));
         let roots = roots(&spec, &rules);
         Ok(Self {
             name: spec.name.as_str().into(),

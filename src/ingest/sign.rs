@@ -42,7 +42,8 @@ pub enum SignError {
     NotTimed,
     #[error(
         "this sender signs with a private key that only it has: what is registered here (a public key, or the place \
-         where it is fetched) can verify, but not sign"
+         where it is fetched) can verify, but not sign. In a configuration for tests, put a private key of your own into \
+         `secrets`: its public half is pinned"
     )]
     NoPrivateKey,
     #[error("no signature rule of the adapter fits this request: {0}")]
