@@ -20,7 +20,7 @@ use super::{
     normalize::Normalize,
     provider_keys::{answer_macs, ciphers, decryption_keys, make_keys, pinned, roots},
     registry::Registry,
-    rules::Rules,
+    rules::{Rules, Signature},
 };
 use crate::domain::{AdapterName, Answer, Rate};
 
@@ -329,8 +329,9 @@ fn rules(spec: &ProviderSpec, adapter: &Adapter) -> Result<Rules, ProviderError>
 
 /// Which rules count, by index.
 fn accepted(spec: &ProviderSpec, rules: &Rules) -> Result<Vec<bool>, ProviderError> {
+    let counts = |rule: &Signature| !rule.waits(&spec.options);
     let Some(names) = &spec.accept else {
-        return Ok(vec![true; rules.signatures.len()]);
+        return Ok(rules.signatures.iter().map(counts).collect());
     };
     let known = |name: &str| rules.signatures.iter().any(|rule| rule.name == name);
     if let Some(name) = names.iter().find(|name| !known(name)) {
@@ -347,7 +348,8 @@ fn accepted(spec: &ProviderSpec, rules: &Rules) -> Result<Vec<bool>, ProviderErr
             "the list is empty, so no request could verify".into(),
         ));
     }
-    Ok(rules.signatures.iter().map(|rule| names.contains(&rule.name)).collect())
+    let named = |rule: &Signature| names.contains(&rule.name) && counts(rule);
+    Ok(rules.signatures.iter().map(named).collect())
 }
 
 /// Sets the tolerance of all rules that sign a time; false where there is none.

@@ -29,8 +29,20 @@ pub(super) fn make_keys(spec: &ProviderSpec, rules: &Rules, counts: &[bool]) -> 
     // is taken until then.
     let comes = rules.handshakes.iter().any(|handshake| handshake.keep.is_some());
     if rules.verify && spec.secrets.is_empty() && !fetched && !comes {
-        return Err(ProviderError::NoSecret {
-            provider: spec.name.clone(),
+        let provider = spec.name.clone();
+        let waits = rules
+            .signatures
+            .iter()
+            .any(|rule| rule.fetched && rule.waits(&spec.options));
+        return Err(match waits {
+            true => ProviderError::Setting {
+                provider,
+                key: "options".into(),
+                problem: "there is no secret, and the option is not set with which the sender's keys are fetched \
+                          (`cerca providers show` names it)"
+                    .into(),
+            },
+            false => ProviderError::NoSecret { provider },
         });
     }
     for (index, secret) in spec.secrets.iter().enumerate() {
