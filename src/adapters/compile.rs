@@ -193,7 +193,7 @@ fn handshake(parser: &mut Parser, index: usize, table: &HandshakeTable, bound: A
         secret: true,
         hmac: true,
         claims: bound.claims && signed,
-        decrypted: bound.decrypted && signed,
+        decrypted: bound.decrypted && (signed || !parser.decrypts_first),
         secret_id: true,
         ..Allowed::default()
     };

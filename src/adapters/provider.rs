@@ -76,8 +76,8 @@ pub struct Provider {
     pub(crate) keys: Vec<Vec<Key>>,
     pub(crate) secrets: Vec<SecretString>,
     pub(crate) options: BTreeMap<String, String>,
-    /// By secret, where bodies are encrypted.
-    pub(crate) ciphers: Vec<CipherKey>,
+    /// By secret, where bodies are encrypted; none where it has no part for that.
+    pub(crate) ciphers: Vec<Option<CipherKey>>,
     /// That senders encrypt to.
     pub(crate) decryption_keys: Vec<DecryptionKey>,
     pub(super) normalize: Option<Arc<Normalize>>,

@@ -147,7 +147,7 @@ pub(super) fn pinned(rules: &Rules, keys: &[Vec<Key>]) -> Option<String> {
 }
 
 /// The keys that decrypt, by secret.
-pub(super) fn ciphers(spec: &ProviderSpec, rules: &Rules) -> Result<Vec<CipherKey>, ProviderError> {
+pub(super) fn ciphers(spec: &ProviderSpec, rules: &Rules) -> Result<Vec<Option<CipherKey>>, ProviderError> {
     let Some(Cipher::Cbc(decrypt)) = rules.decrypt.as_ref().map(|decrypt| &decrypt.cipher) else {
         return Ok(Vec::new());
     };

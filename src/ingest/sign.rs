@@ -152,7 +152,7 @@ fn choose<'p>(
 
 /// Encrypts the body of a sample, as its sender does who signs the ciphertext.
 fn encrypt(provider: &Provider, request: &mut OwnedRequest) {
-    if let (Some(decrypt), Some(key)) = (&provider.rules.decrypt, provider.ciphers.first())
+    if let (Some(decrypt), Some(Some(key))) = (&provider.rules.decrypt, provider.ciphers.first())
         && let Cipher::Cbc(cbc) = &decrypt.cipher
         && let Some(ciphertext) = cbc.seal(key, &request.body)
         && let Some(body) = decrypt.wrap(&ciphertext)
