@@ -5,6 +5,7 @@ use std::ops::Range;
 use toml::Spanned;
 
 use super::{
+    check_answers::{check_answers, macs},
     check_signature::check_kinds,
     compile_keys::{hosts, key_source},
     compile_selectors::{bind, body_from, payload, redact, selectors},
@@ -91,6 +92,7 @@ pub(crate) fn compile(manifest: &Manifest) -> Compiled<Rules> {
         .enumerate()
         .map(|(index, table)| handshake(&mut parser, index, table, bound))
         .collect::<Compiled<Vec<_>>>()?;
+    check_answers(manifest, &signatures, &handshakes)?;
     Ok(Rules {
         verify,
         signatures,
@@ -191,7 +193,7 @@ fn handshake(parser: &mut Parser, index: usize, table: &HandshakeTable, bound: A
         secret: true,
         hmac: true,
         claims: bound.claims && signed,
-        decrypted: bound.decrypted && signed,
+        decrypted: bound.decrypted && (signed || !parser.decrypts_first),
         secret_id: true,
         ..Allowed::default()
     };
@@ -240,11 +242,14 @@ fn handshake(parser: &mut Parser, index: usize, table: &HandshakeTable, bound: A
             Ok((name.clone(), template(&at, text)?))
         })
         .collect::<Compiled<Vec<_>>>()?;
+    let answer = std::iter::once(&body).chain(headers.iter().map(|(_, text)| text));
+    let macs = if signed { Vec::new() } else { macs(answer) };
     Ok(Handshake {
         method: method.to_owned(),
         when: conditions(parser, table.when.as_ref(), &key("when"), allowed)?,
         require: conditions(parser, table.require.as_ref(), &key("require"), allowed)?,
         signed,
+        macs,
         status: status(table.status.as_ref(), &key("status"), 200)?,
         content_type: content_type(table.content_type.as_ref(), &key("content_type"))?
             .unwrap_or_else(|| "text/plain".into()),

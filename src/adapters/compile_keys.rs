@@ -3,6 +3,7 @@
 use super::{
     compile::{Compiled, each, fail},
     compile_signature::tolerance,
+    expr::Expr,
     fetched::{KeyFormat, KeySource},
     manifest::{KeysTable, Texts},
     parser::{Allowed, Parser},
@@ -31,7 +32,9 @@ pub(crate) fn key_source(parser: &mut Parser, table: &KeysTable) -> Compiled<Key
         _ => None,
     };
     match &fixed {
-        Some(url) => hosts.push(host_of(url).to_owned()),
+        Some(url) => hosts.push(pins::host_of(url).to_owned()),
+        // The host that the operator's options say, and no other: see `KeySource::fix`.
+        None if url.exprs().iter().all(|expr| matches!(expr, Expr::Config(_))) => {}
         None if hosts.is_empty() => {
             return fail(
                 &table.url,
@@ -83,9 +86,4 @@ pub(crate) fn key_source(parser: &mut Parser, table: &KeysTable) -> Compiled<Key
 /// Reads host patterns.
 pub(crate) fn hosts(texts: Option<&Texts>, key: &str) -> Compiled<Vec<String>> {
     each(texts, key, |text| pins::check(text).map(|()| text.to_owned()))
-}
-
-fn host_of(url: &str) -> &str {
-    let rest = url.strip_prefix("https://").unwrap_or(url);
-    rest.split(['/', '?']).next().unwrap_or_default()
 }

@@ -126,14 +126,18 @@ impl Decrypt {
 }
 
 impl Cbc {
-    /// The key of a secret.
+    /// The key of a secret; none where it should be a pair and is not, so that nothing is decrypted with it.
     ///
     /// # Errors
     /// A sentence that does not show the secret.
-    pub(crate) fn cipher_key(&self, secret: &SecretString) -> Result<CipherKey, String> {
-        let bytes = decode(&self.key, secret.expose_secret())?;
+    pub(crate) fn cipher_key(&self, secret: &SecretString) -> Result<Option<CipherKey>, String> {
+        let secret = secret.expose_secret();
+        if self.key.first() == Some(&KeyStep::Pair) && !secret.contains(':') {
+            return Ok(None);
+        }
+        let bytes = decode(&self.key, secret)?;
         let key = <[u8; KEY]>::try_from(bytes).map_err(|_| "the part that decrypts is not 32 bytes long".to_owned())?;
-        Ok(CipherKey(SecretBox::new(Box::new(key))))
+        Ok(Some(CipherKey(SecretBox::new(Box::new(key)))))
     }
 
     /// The text of a ciphertext; `None` where it is none.
@@ -220,12 +224,12 @@ mod tests {
             (Iv::Front, Some(0)),
         ] {
             let rule = rule(iv, frame);
-            let key = rule.cipher_key(&"secret".into()).unwrap();
+            let key = rule.cipher_key(&"secret".into()).unwrap().unwrap();
             for len in [0, 1, 15, 16, 17, 1000] {
                 let text = vec![b'x'; len];
                 let sealed = rule.seal(&key, &text).unwrap();
                 assert_eq!(rule.open(&key, sealed.as_bytes()).unwrap(), text);
-                let other = rule.cipher_key(&"other".into()).unwrap();
+                let other = rule.cipher_key(&"other".into()).unwrap().unwrap();
                 assert_ne!(rule.open(&other, sealed.as_bytes()), Some(text));
                 for end in 0..sealed.len().min(60) {
                     let _ = rule.open(&key, &sealed.as_bytes()[..end]);
@@ -237,7 +241,11 @@ mod tests {
             key: vec![KeyStep::Raw],
             ..rule(Iv::Key, None)
         };
-        assert!(short.cipher_key(&"short".into()).unwrap_err().contains("32 bytes"));
+        assert!(
+            short
+                .cipher_key(&"short".into())
+                .is_err_and(|problem| problem.contains("32 bytes"))
+        );
     }
 
     proptest! {
@@ -245,7 +253,7 @@ mod tests {
         fn any_ciphertext_is_a_text_or_none(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
             for (iv, frame) in [(Iv::Key, Some(16)), (Iv::Front, None)] {
                 let rule = rule(iv, frame);
-                let key = rule.cipher_key(&"secret".into()).unwrap();
+                let key = rule.cipher_key(&"secret".into()).unwrap().unwrap();
                 let _ = rule.open(&key, &bytes);
                 let _ = rule.open(&key, base64::engine::general_purpose::STANDARD.encode(&bytes).as_bytes());
             }

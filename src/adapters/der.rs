@@ -5,6 +5,7 @@
 pub(crate) const SEQUENCE: u8 = 0x30;
 pub(crate) const INTEGER: u8 = 0x02;
 const SET: u8 = 0x31;
+const OCTET_STRING: u8 = 0x04;
 const OID: u8 = 0x06;
 const BIT_STRING: u8 = 0x03;
 const VERSION: u8 = 0xa0;
@@ -66,15 +67,33 @@ pub(crate) fn public_key(spki: &[u8]) -> Option<(KeyType, &[u8])> {
     let kind = match algorithm.expect(OID)? {
         RSA => KeyType::Rsa,
         ED25519 => KeyType::Ed25519,
-        EC => match algorithm.expect(OID)? {
-            P256 => KeyType::P256,
-            P384 => KeyType::P384,
-            P521 => KeyType::P521,
-            _ => return None,
-        },
+        EC => curve(&mut algorithm)?,
         _ => return None,
     };
     (outer.0.is_empty() && info.0.is_empty()).then_some((kind, bits))
+}
+
+fn curve(algorithm: &mut Reader<'_>) -> Option<KeyType> {
+    match algorithm.expect(OID)? {
+        P256 => Some(KeyType::P256),
+        P384 => Some(KeyType::P384),
+        P521 => Some(KeyType::P521),
+        _ => None,
+    }
+}
+
+/// The number in a private key of an elliptic curve (PKCS #8, RFC 5915), and the curve.
+pub(crate) fn ec_private_key(pkcs8: &[u8]) -> Option<(KeyType, &[u8])> {
+    let mut info = Reader(Reader(pkcs8).expect(SEQUENCE)?);
+    info.expect(INTEGER)?;
+    let mut algorithm = Reader(info.expect(SEQUENCE)?);
+    let kind = match algorithm.expect(OID)? {
+        EC => curve(&mut algorithm)?,
+        _ => return None,
+    };
+    let mut key = Reader(Reader(info.expect(OCTET_STRING)?).expect(SEQUENCE)?);
+    key.expect(INTEGER)?;
+    Some((kind, key.expect(OCTET_STRING)?))
 }
 
 /// What is read of a certificate.

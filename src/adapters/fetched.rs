@@ -9,7 +9,7 @@ use std::{
 use jiff::Timestamp;
 
 use super::{
-    pins::is_pinned,
+    pins::{host_of, is_pinned},
     public_key::{KeySet, pem},
     template::Template,
 };
@@ -67,6 +67,9 @@ impl KeySource {
     /// Resolves a URL that only the provider's options have a say in, so that it is fetched before a request asks.
     pub(crate) fn fix(&mut self, options: &BTreeMap<String, String>) {
         let url = self.fixed.take().or_else(|| self.url.over_options(options));
+        if let (Some(url), true) = (&url, self.hosts.is_empty()) {
+            self.hosts.push(host_of(url).to_owned());
+        }
         self.fixed = url.filter(|url| is_pinned(url, &self.hosts));
     }
 

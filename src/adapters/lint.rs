@@ -138,6 +138,15 @@ pub(crate) fn provider(spec: &ProviderSpec, adapter: &Adapter, rules: &Rules) ->
             ));
         }
     }
+    if let Some(source) = &rules.key_source
+        && source.fixed.is_none()
+        && let Some(url) = source.url.over_options(&spec.options)
+    {
+        warnings.push(format!(
+            "the options make `{url}` of `keys.url`, which is no plain https URL of a host that may have the keys, so no \
+             key is fetched"
+        ));
+    }
     if spec.public_url.is_empty() && rules.signatures.iter().any(|rule| rule.message.uses(&Expr::Url)) {
         warnings.push("the sender signs the URL, and `public_url` is not set".to_owned());
     }

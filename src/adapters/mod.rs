@@ -6,6 +6,7 @@
 mod adapter;
 mod backfill;
 mod chain;
+mod check_answers;
 mod check_signature;
 mod choices;
 mod compile;

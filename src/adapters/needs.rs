@@ -41,8 +41,9 @@ pub struct Needs {
 }
 
 pub(crate) fn needs(adapter: &Adapter) -> Needs {
-    let rules = &adapter.rules;
     let none = ProviderSpec::default();
+    let all = mistakes::all_options(&adapter.rules);
+    let rules = &adapter.rules.with_options(&none.options);
     let mut options = lint::unset_options(&none, rules);
     options.extend(mistakes::options(rules));
     let handshakes = rules.handshakes.iter();
@@ -59,7 +60,6 @@ pub(crate) fn needs(adapter: &Adapter) -> Needs {
         rules.signatures.iter().any(|rule| rule.when.iter().any(without))
     };
     options.retain(|name| !spared(name));
-    let all = mistakes::all_options(rules);
     Needs {
         secret: secret(rules),
         decryption_key: adapter.decrypts_first(),

@@ -21,6 +21,12 @@ pub(crate) fn is_pinned(url: &str, patterns: &[String]) -> bool {
     })
 }
 
+/// The host in an https URL.
+pub(crate) fn host_of(url: &str) -> &str {
+    let rest = url.strip_prefix("https://").unwrap_or(url);
+    rest.split(['/', '?']).next().unwrap_or_default()
+}
+
 fn matches_host(host: &str, pattern: &str) -> bool {
     let label = |label: &str| !label.is_empty() && label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
     let mut wanted = pattern.split('.');

@@ -18,9 +18,9 @@ use super::{
     keys::{Key, Material},
     lint,
     normalize::Normalize,
-    provider_keys::{answer_macs, ciphers, decryption_keys, make_keys, roots},
+    provider_keys::{answer_macs, ciphers, decryption_keys, make_keys, pinned, roots},
     registry::Registry,
-    rules::Rules,
+    rules::{Rules, Signature},
 };
 use crate::domain::{AdapterName, Answer, Rate};
 
@@ -76,8 +76,8 @@ pub struct Provider {
     pub(crate) keys: Vec<Vec<Key>>,
     pub(crate) secrets: Vec<SecretString>,
     pub(crate) options: BTreeMap<String, String>,
-    /// By secret, where bodies are encrypted.
-    pub(crate) ciphers: Vec<CipherKey>,
+    /// By secret, where bodies are encrypted; none where it has no part for that.
+    pub(crate) ciphers: Vec<Option<CipherKey>>,
     /// That senders encrypt to.
     pub(crate) decryption_keys: Vec<DecryptionKey>,
     pub(super) normalize: Option<Arc<Normalize>>,
@@ -156,7 +156,8 @@ impl Provider {
         let keys = make_keys(&spec, &rules, &counts)?;
         let ciphers = ciphers(&spec, &rules)?;
         let decryption_keys = decryption_keys(&spec, &rules)?;
-        let warnings = lint::provider(&spec, adapter, &rules);
+        let mut warnings = lint::provider(&spec, adapter, &rules.with_options(&spec.options));
+        warnings.extend(pinned(&rules, &keys));
         let roots = roots(&spec, &rules);
         Ok(Self {
             name: spec.name.as_str().into(),
@@ -328,8 +329,9 @@ fn rules(spec: &ProviderSpec, adapter: &Adapter) -> Result<Rules, ProviderError>
 
 /// Which rules count, by index.
 fn accepted(spec: &ProviderSpec, rules: &Rules) -> Result<Vec<bool>, ProviderError> {
+    let counts = |rule: &Signature| !rule.waits(&spec.options);
     let Some(names) = &spec.accept else {
-        return Ok(vec![true; rules.signatures.len()]);
+        return Ok(rules.signatures.iter().map(counts).collect());
     };
     let known = |name: &str| rules.signatures.iter().any(|rule| rule.name == name);
     if let Some(name) = names.iter().find(|name| !known(name)) {
@@ -346,7 +348,8 @@ fn accepted(spec: &ProviderSpec, rules: &Rules) -> Result<Vec<bool>, ProviderErr
             "the list is empty, so no request could verify".into(),
         ));
     }
-    Ok(rules.signatures.iter().map(|rule| names.contains(&rule.name)).collect())
+    let named = |rule: &Signature| names.contains(&rule.name) && counts(rule);
+    Ok(rules.signatures.iter().map(named).collect())
 }
 
 /// Sets the tolerance of all rules that sign a time; false where there is none.

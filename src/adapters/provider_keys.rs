@@ -1,5 +1,7 @@
 //! What the secrets of a provider are made into.
 
+use std::collections::BTreeSet;
+
 use secrecy::{ExposeSecret as _, SecretString};
 
 use super::{
@@ -27,8 +29,20 @@ pub(super) fn make_keys(spec: &ProviderSpec, rules: &Rules, counts: &[bool]) -> 
     // is taken until then.
     let comes = rules.handshakes.iter().any(|handshake| handshake.keep.is_some());
     if rules.verify && spec.secrets.is_empty() && !fetched && !comes {
-        return Err(ProviderError::NoSecret {
-            provider: spec.name.clone(),
+        let provider = spec.name.clone();
+        let waits = rules
+            .signatures
+            .iter()
+            .any(|rule| rule.fetched && rule.waits(&spec.options));
+        return Err(match waits {
+            true => ProviderError::Setting {
+                provider,
+                key: "options".into(),
+                problem: "there is no secret, and the option is not set with which the sender's keys are fetched \
+                          (`cerca providers show` names it)"
+                    .into(),
+            },
+            false => ProviderError::NoSecret { provider },
         });
     }
     for (index, secret) in spec.secrets.iter().enumerate() {
@@ -59,35 +73,81 @@ pub(super) fn make_keys(spec: &ProviderSpec, rules: &Rules, counts: &[bool]) -> 
             }
         }
         if !suits {
-            let why = problem.unwrap_or_else(|| "the sender's keys are fetched, so there is none to give".into());
+            suits = pin_in_place(rules, &mut keys, counts, index, secret);
+        }
+        if !suits {
+            let why = problem.unwrap_or_else(|| {
+                "the sender's keys are fetched, so there is none to give, unless a public key of its kind is to be pinned"
+                    .into()
+            });
             return Err(wrong(format!("cannot be used: {why}")));
         }
     }
-    if spec.accept.is_none() {
-        pin(rules, &mut keys);
-    }
+    drop_fetched(spec, &mut keys);
     Ok(keys)
 }
 
+/// Gives a public key to the rules whose keys are fetched otherwise, where no rule is there for it; whether one takes it.
+fn pin_in_place(rules: &Rules, keys: &mut [Vec<Key>], counts: &[bool], index: usize, secret: &SecretString) -> bool {
+    let mut taken = false;
+    for ((rule, keys), counts) in rules.signatures.iter().zip(keys).zip(counts) {
+        if rule.fetched
+            && *counts
+            && let Ok(key) = keys::key(rule, index, secret)
+            && is_public(&key)
+        {
+            keys.push(key);
+            taken = true;
+        }
+    }
+    taken
+}
+
 /// A public key that is registered is pinned: whoever registers one does not want to depend on what is fetched. `accept`
-/// says where both are to count.
-fn pin(rules: &Rules, keys: &mut [Vec<Key>]) {
-    let is_pinned = keys
-        .iter()
-        .flatten()
-        .any(|key| matches!(key.material, Material::Public(_)));
-    for (_, keys) in rules
-        .signatures
-        .iter()
-        .zip(keys)
-        .filter(|(rule, _)| is_pinned && rule.fetched)
-    {
-        keys.clear();
+/// says where both are to count, if the adapter has a rule for each.
+fn drop_fetched(spec: &ProviderSpec, keys: &mut [Vec<Key>]) {
+    let all = spec.accept.is_none() && keys.iter().flatten().any(is_public);
+    for keys in keys {
+        if all || keys.iter().any(is_public) {
+            keys.retain(|key| !matches!(key.material, Material::Fetched));
+        }
     }
 }
 
+fn is_public(key: &Key) -> bool {
+    matches!(key.material, Material::Public(_))
+}
+
+/// What pinned keys mean, for people; none where the adapter fetches none.
+pub(super) fn pinned(rules: &Rules, keys: &[Vec<Key>]) -> Option<String> {
+    if !rules.verify || !rules.signatures.iter().any(|rule| rule.fetched) {
+        return None;
+    }
+    let pinned: BTreeSet<_> = keys
+        .iter()
+        .flatten()
+        .filter(|key| is_public(key))
+        .filter_map(|key| key.secret)
+        .collect();
+    let numbers: Vec<_> = pinned.iter().map(|index| (index + 1).to_string()).collect();
+    let fetched = keys
+        .iter()
+        .flatten()
+        .any(|key| matches!(key.material, Material::Fetched));
+    let place = match fetched {
+        true => "beside the keys that the sender publishes",
+        false => "in the place of the keys that the sender publishes, and those are not fetched",
+    };
+    (!numbers.is_empty()).then(|| {
+        format!(
+            "a public key is pinned (secret {}): it counts {place}",
+            numbers.join(", ")
+        )
+    })
+}
+
 /// The keys that decrypt, by secret.
-pub(super) fn ciphers(spec: &ProviderSpec, rules: &Rules) -> Result<Vec<CipherKey>, ProviderError> {
+pub(super) fn ciphers(spec: &ProviderSpec, rules: &Rules) -> Result<Vec<Option<CipherKey>>, ProviderError> {
     let Some(Cipher::Cbc(decrypt)) = rules.decrypt.as_ref().map(|decrypt| &decrypt.cipher) else {
         return Ok(Vec::new());
     };

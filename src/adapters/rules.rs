@@ -1,5 +1,7 @@
 //! The rules of an adapter, compiled: what `ingest` runs. Made once, when a provider is registered.
 
+use std::collections::BTreeMap;
+
 use jiff::tz::Offset;
 
 use super::{
@@ -9,7 +11,7 @@ use super::{
     jwt::JwtAlgorithm,
     pattern::Pattern,
     public_key::Public,
-    template::{Condition, Template},
+    template::{Condition, Template, Test},
 };
 use crate::json::Wanted;
 
@@ -179,6 +181,8 @@ pub(crate) struct Handshake {
     pub(crate) when: Vec<Condition>,
     pub(crate) require: Vec<Condition>,
     pub(crate) signed: bool,
+    /// What an answer that nobody need sign for holds the MAC of.
+    pub(crate) macs: Vec<(Hash, Expr)>,
     pub(crate) status: u16,
     pub(crate) content_type: String,
     pub(crate) body: Template,
@@ -192,7 +196,29 @@ pub(crate) struct Handshake {
     pub(crate) call: bool,
 }
 
+impl Rules {
+    /// Without the signatures that an option would bring into play which is not set.
+    pub(crate) fn with_options(&self, options: &BTreeMap<String, String>) -> Self {
+        let mut rules = self.clone();
+        rules.signatures.retain(|rule| !rule.waits(options));
+        if !rules.signatures.iter().any(|rule| rule.fetched) {
+            rules.key_source = None;
+        }
+        rules
+    }
+}
+
 impl Signature {
+    /// Whether `when` names an option that is not set.
+    pub(crate) fn waits(&self, options: &BTreeMap<String, String>) -> bool {
+        self.when
+            .iter()
+            .any(|condition| match (&condition.expr, &condition.test) {
+                (Expr::Config(name), Test::Present) => options.get(name).is_none_or(String::is_empty),
+                _ => false,
+            })
+    }
+
     /// Whether `format` captures the time.
     pub(crate) fn captures_time(&self) -> bool {
         self.format

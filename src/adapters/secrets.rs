@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use secrecy::{ExposeSecret as _, SecretString};
 use subtle::{Choice, ConstantTimeEq as _};
 
-use super::{confirm::Called, provider::Provider, refresh::FetchError};
+use super::{confirm::Called, provider::Provider, refresh::FetchError, rules::Scheme};
 
 impl Provider {
     /// Notes a URL that confirms a subscription, to be called by [`Self::make_calls`]. False where too many wait.
@@ -30,6 +30,15 @@ impl Provider {
     pub fn awaits_secret(&self) -> bool {
         let comes = self.rules.handshakes.iter().any(|handshake| handshake.keep.is_some());
         comes && self.rules.verify && self.secrets.is_empty()
+    }
+
+    /// Whether a rule that counts wants a user and a password (RFC 7617).
+    #[must_use]
+    pub fn takes_password(&self) -> bool {
+        let rules = self.rules.signatures.iter().zip(&self.keys);
+        rules
+            .filter(|(_, keys)| !keys.is_empty())
+            .any(|(rule, _)| rule.scheme == Scheme::Basic)
     }
 
     /// Whether this is one of its secrets, told in a time that depends on lengths alone.

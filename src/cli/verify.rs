@@ -32,8 +32,9 @@ pub(super) struct Verify {
     /// The receiver's clock, such as 2026-01-31T12:00:00Z [default: now]
     #[arg(long, value_name = "TIME")]
     at: Option<Timestamp>,
-    /// Run signed requests with what must come of them, one JSON object a line; needs no configuration
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["provider", "request"])]
+    /// Run signed requests with what must come of them, one JSON object a line, of a file or of all *.jsonl in a folder;
+    /// needs no configuration
+    #[arg(long, value_name = "FILE or FOLDER", conflicts_with_all = ["provider", "request"])]
     vectors: Option<PathBuf>,
 }
 
@@ -48,18 +49,33 @@ impl Verify {
 }
 
 /// One JSON result a line, whatever `--json` says: the reader is a program.
-fn vectors(context: &Context, file: &Path) -> anyhow::Result<ExitCode> {
-    let text = fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+fn vectors(context: &Context, path: &Path) -> anyhow::Result<ExitCode> {
+    let mut files = Vec::new();
+    match path.is_dir() {
+        true => gather(path, &mut files)?,
+        false => files.push(path.to_owned()),
+    }
+    if files.is_empty() {
+        bail!("there is no *.jsonl in {}", path.display());
+    }
     let registry = context.registry()?;
-    let results = ingest::run_vectors(&text, &registry)
-        .map_err(|error| anyhow::anyhow!("{}:{}: {}", file.display(), error.line, error.message))?;
+    let mut results = Vec::new();
+    for file in &files {
+        let text = fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+        let run = ingest::run_vectors(&text, &registry)
+            .map_err(|error| anyhow::anyhow!("{}:{}: {}", file.display(), error.line, error.message))?;
+        results.extend(run.into_iter().map(|result| (file, result)));
+    }
     let mut unmet = 0;
-    for result in &results {
+    for (file, result) in &results {
         unmet += usize::from(!result.ok());
         let mut object = serde_json::to_value(result)?;
         // Always there, so that a reader need not ask first.
         if let Some(fields) = object.as_object_mut() {
             fields.entry("reason").or_insert(serde_json::Value::Null);
+            if path.is_dir() {
+                fields.insert("file".into(), file.display().to_string().into());
+            }
         }
         context.out.object(&object)?;
     }
@@ -67,6 +83,25 @@ fn vectors(context: &Context, file: &Path) -> anyhow::Result<ExitCode> {
         complain(&format!("{unmet} of {} vectors are not met", results.len()));
     }
     Ok(code(unmet == 0))
+}
+
+/// All `*.jsonl` under a folder, in the order of their names. Links to folders are not followed.
+fn gather(folder: &Path, files: &mut Vec<PathBuf>) -> anyhow::Result<()> {
+    let why = || format!("cannot read {}", folder.display());
+    let mut entries = fs::read_dir(folder)
+        .with_context(why)?
+        .collect::<Result<Vec<_>, _>>()
+        .with_context(why)?;
+    entries.sort_by_key(fs::DirEntry::file_name);
+    for entry in entries {
+        let path = entry.path();
+        match entry.file_type().with_context(why)?.is_dir() {
+            true => gather(&path, files)?,
+            false if path.extension().is_some_and(|ending| ending == "jsonl") => files.push(path),
+            false => {}
+        }
+    }
+    Ok(())
 }
 
 /// The steps that a server takes with this request, for people; the exit code says whether it verifies.

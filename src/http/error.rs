@@ -23,6 +23,8 @@ pub(super) struct Problem {
     pub allow: Option<&'static str>,
     /// Seconds after which to come again, with 429 and 503.
     pub retry_after: Option<u32>,
+    /// What the resource wants to be shown, with 401.
+    pub challenge: &'static str,
 }
 
 impl Problem {
@@ -32,6 +34,7 @@ impl Problem {
             detail: detail.into(),
             allow: None,
             retry_after: None,
+            challenge: "Bearer",
         }
     }
 
@@ -93,7 +96,7 @@ impl Problem {
             .insert_header((header::CONTENT_TYPE, "application/problem+json"))
             .insert_header((header::X_CONTENT_TYPE_OPTIONS, "nosniff"));
         if self.status == StatusCode::UNAUTHORIZED {
-            builder.insert_header((header::WWW_AUTHENTICATE, "Bearer"));
+            builder.insert_header((header::WWW_AUTHENTICATE, self.challenge));
         }
         if let Some(allow) = self.allow {
             builder.insert_header((header::ALLOW, allow));

@@ -123,7 +123,7 @@ async fn answer(
         }
         Ok(Decision::Reject(rejection)) if *method == Method::POST => {
             state.keeper.keep(request, &body, state, endpoint, &rejection);
-            Err(Refusal::rejected(&rejection))
+            Err(Refusal::rejected(&rejection).asking_for(&endpoint.provider))
         }
         Ok(Decision::Reject(rejection @ Rejection::Handshake { .. })) => Err(Refusal::rejected(&rejection)),
         // Several senders ask whether the URL lives before they use it.

@@ -4,7 +4,7 @@
 use actix_web::{HttpRequest, http::StatusCode};
 use jiff::Timestamp;
 
-use crate::{ingest::Rejection, store::StoreError};
+use crate::{adapters::Provider, ingest::Rejection, store::StoreError};
 
 use super::{State, body::BodyError, error::Problem, log_gate::LogGate, metrics, proxies, secrets::NotTaken};
 
@@ -86,6 +86,14 @@ impl Refusal {
             detail: Some(rejection.to_string()),
             ..Self::new(rejection.reason(), problem)
         }
+    }
+
+    /// Asks for a user and a password where the provider takes them: some senders show none before they are asked.
+    pub(super) fn asking_for(mut self, provider: &Provider) -> Self {
+        if provider.takes_password() {
+            self.problem.challenge = r#"Basic realm="webhooks", charset="UTF-8""#;
+        }
+        self
     }
 
     /// Counts it, and writes a line as long as there are not too many. The line holds no body, header or signature.

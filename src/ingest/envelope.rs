@@ -27,7 +27,7 @@ impl Scope<'_, '_> {
         }
     }
 
-    /// The text of a ciphertext, once the request is proved.
+    /// The text of a ciphertext, once the request is proved, or where the frame says with which secret.
     pub(super) fn decrypt<'s>(&'s self, ciphertext: &'s Expr, frame: Frame<'s>) -> Value<'s> {
         let Cipher::Cbc(cbc) = &self.provider.rules.decrypt.as_ref()?.cipher else {
             return None;
@@ -35,7 +35,8 @@ impl Scope<'_, '_> {
         if let Some(text) = self.opened.get() {
             return text.as_deref().map(Cow::Borrowed);
         }
-        let key = self.provider.ciphers.get((*self.proved_by.get()?)?)?;
+        let secret = frame.opens.or_else(|| *self.proved_by.get()?)?;
+        let key = self.provider.ciphers.get(secret)?.as_ref()?;
         cbc.open(key, &self.eval(ciphertext, frame)?).map(Cow::Owned)
     }
 

@@ -124,7 +124,10 @@ fn sealed(cipher: &str, signer: &str, text: &str) -> (Vec<u8>, String) {
     let Cipher::Cbc(rule) = &other.rules.decrypt.as_ref().unwrap().cipher else {
         panic!("another cipher");
     };
-    let body = rule.seal(&other.ciphers[0], text.as_bytes()).unwrap().into_bytes();
+    let body = rule
+        .seal(other.ciphers[0].as_ref().unwrap(), text.as_bytes())
+        .unwrap()
+        .into_bytes();
     let secret = signer.split_once(':').unwrap().1;
     let signature = hmac(secret, &body);
     (body, signature)
@@ -171,6 +174,84 @@ fn nothing_is_decrypted_before_it_is_proved() {
     let (body, signature) = sealed("a:one", "a:one", "{\"id\":1}");
     let headers = HeaderList::new(vec![("X-S", signature.as_bytes())]);
     assert!(run(&provider, &headers, &body).is_ok());
+}
+
+#[test]
+fn an_unsigned_challenge_is_decrypted_where_it_must_hold_a_secret() {
+    let shake = |require: &str| {
+        let shake = format!(
+            "[[handshake]]\nwhen='at(/type, decrypted) == hello'\n{require}\nsigned=false\nbody='{{at(/c, decrypted)}}'\n[event]"
+        );
+        let manifest = SEALED.replace("source='body:/c'", "source='body'");
+        manifest.replace("[event]", &shake)
+    };
+    for careless in [
+        "",
+        "require='at(/c, decrypted)'",
+        "require='at(/k, decrypted) == x'",
+        "require='body == {secret_id}'",
+    ] {
+        let error = Adapter::parse("p", &shake(careless)).unwrap_err().to_string();
+        assert!(error.contains("handshake[0].require"), "{careless}: {error}");
+    }
+    let provider = provider(
+        &shake("require='at(/k, decrypted) == {secret_id}'"),
+        &["a:one", "b:two"],
+    );
+    let answer = |cipher: &str, text: &str| {
+        let (body, _) = sealed(cipher, cipher, text);
+        match run(&provider, &HeaderList::new(Vec::new()), &body)? {
+            Ingested::Handshake { answer, .. } => Ok::<_, Rejection>(answer.body),
+            other => panic!("{other:?}"),
+        }
+    };
+    let text = r#"{"type":"hello","k":"a","c":"xyz"}"#;
+    assert_eq!(answer("a:one", text).unwrap(), b"xyz");
+    for (cipher, text) in [
+        ("a:one", r#"{"type":"hello","k":"b","c":"xyz"}"#),
+        ("a:one", r#"{"type":"hello","c":"xyz"}"#),
+        ("a:one", r#"{"type":"other","k":"a","c":"xyz"}"#),
+        ("a:one", r#"{"id":1}"#),
+        ("b:two", text),
+        ("c:three", text),
+    ] {
+        assert_eq!(answer(cipher, text).unwrap_err().status(), 401, "{cipher} {text}");
+    }
+}
+
+#[test]
+fn a_sample_is_encrypted_where_the_secret_can() {
+    let registry = crate::adapters::Registry::embedded();
+    let lark = registry.get("lark").unwrap();
+    let sample = lark.samples().values().next().unwrap();
+    for (secret, encrypted) in [("token:key", true), ("token", false)] {
+        let spec = ProviderSpec {
+            adapter: Some("lark".into()),
+            ..spec(&[secret])
+        };
+        let provider = Provider::new(spec, &registry).unwrap();
+        let sample = OwnedRequest::parse_sample(sample, "https://hooks.example.com").unwrap();
+        let signed = sign(&provider, &sample, now(), Bad::None).unwrap();
+        assert_eq!(signed.body.starts_with(b"{\"encrypt\":"), encrypted);
+        let headers = signed.header_list();
+        let Ok(Ingested::Events { events, .. }) = ingest(&provider, &signed.raw(&headers), now()) else {
+            panic!("{secret}");
+        };
+        let payload = std::str::from_utf8(&events[0].payload).unwrap();
+        assert!(
+            payload.contains("\"token\":\"token\"") && !payload.contains("token:key"),
+            "{payload}"
+        );
+        for bad in [Bad::Tampered, Bad::WrongKey] {
+            let request = sign(&provider, &sample, now(), bad).unwrap();
+            let headers = request.header_list();
+            assert_eq!(
+                ingest(&provider, &request.raw(&headers), now()).unwrap_err().status(),
+                401,
+                "{secret} {bad:?}"
+            );
+        }
+    }
 }
 
 #[test]

@@ -118,7 +118,7 @@ fn explain_rule(steps: &mut Steps, scope: &Scope<'_, '_>, index: usize, rule: &S
     let keys = &scope.provider.keys[index];
     if keys.is_empty() {
         steps.note(format!(
-            "signature `{}`: does not count (`accept`, or no secret of its kind)",
+            "signature `{}`: does not count (`accept`, an option that is not set, or no secret of its kind)",
             rule.name
         ));
         return;

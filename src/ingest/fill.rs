@@ -106,6 +106,7 @@ impl<'a> Filler<'a> {
             "rfc3339" => self.now.to_string(),
             "config" => self.options.get(name.strip_prefix("config:")?)?.clone(),
             "secret" => self.secret.to_owned(),
+            "secret_id" => self.secret.split(':').next()?.to_owned(),
             _ => return None,
         };
         self.values.insert(name.to_owned(), value.clone());

@@ -13,6 +13,8 @@ use crate::adapters::{Handshake, is_pinned};
 pub(crate) fn answer<'a>(scope: &Scope<'_, 'a>, signed: bool) -> Result<Option<Ingested<'a>>, Rejection> {
     let frame = Frame {
         secret: scope.secret(),
+        // Unsigned, only the newest secret decrypts, and `require` asks for a part of it in the text.
+        opens: (!signed).then_some(0),
         secret_id: scope.secret().and_then(|secret| {
             let colon = secret.iter().position(|byte| *byte == b':')?;
             Some(&secret[..colon])

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use subtle::ConstantTimeEq as _;
 
 use super::{
-    Rejection, fetched,
+    Rejection, fetched, oracle,
     scope::{Document, Frame, Scope},
     time,
     verify::{Reading, judge_time, progress},
@@ -22,12 +22,13 @@ const LEEWAY: i64 = 60;
 const EXPIRES: usize = 0;
 const NOT_BEFORE: usize = 1;
 
-/// The head of a token. What must be understood (`crit`) is not.
+/// The head of a token. Of what must be understood (`crit`), `b64` is, in tokens without their payload (RFC 7797).
 #[derive(Deserialize)]
 struct Header {
     alg: String,
     kid: Option<String>,
-    crit: Option<serde::de::IgnoredAny>,
+    crit: Option<Vec<String>>,
+    b64: Option<bool>,
     /// For `jose:name`.
     #[serde(flatten)]
     others: BTreeMap<String, serde_json::Value>,
@@ -41,6 +42,8 @@ struct Token<'t> {
     /// What is signed: header and payload, encoded.
     signed: Cow<'t, [u8]>,
     signature: Vec<u8>,
+    /// Whether the payload is signed as it is, and not in base64.
+    plain: bool,
 }
 
 /// Verifies the tokens found, and keeps the claims of the one that holds.
@@ -73,7 +76,7 @@ fn try_token<'d>(
     reading: &Reading<'_>,
     frame: Frame<'_>,
 ) -> Result<(Option<usize>, Document<'d>), Rejection> {
-    let mut token = Token::read(text).ok_or(Rejection::MalformedSignature)?;
+    let mut token = Token::read(text, rule.detached).ok_or(Rejection::MalformedSignature)?;
     let allowed = rule.algorithms.iter().find(|known| known.name() == token.header.alg);
     let algorithm = *allowed.ok_or(Rejection::WrongSignature)?;
     let payload = if rule.detached {
@@ -97,7 +100,7 @@ fn try_token<'d>(
 }
 
 impl<'t> Token<'t> {
-    fn read(text: &'t [u8]) -> Option<Self> {
+    fn read(text: &'t [u8], detached: bool) -> Option<Self> {
         let text = std::str::from_utf8(text).ok()?;
         let (signed, signature) = text.rsplit_once('.')?;
         let (header, payload) = signed.split_once('.')?;
@@ -105,7 +108,13 @@ impl<'t> Token<'t> {
             return None;
         }
         let header: Header = serde_json::from_slice(&BASE64_URL.decode(header).ok()?).ok()?;
-        if header.crit.is_some() {
+        let understood = match &header.crit {
+            None => true,
+            Some(names) => detached && *names == ["b64"] && header.b64.is_some(),
+        };
+        // Some say `b64` without `crit` (older PyJWT, which Saleor has used). It is signed, so nobody else said it.
+        let plain = header.b64 == Some(false);
+        if !understood || plain && !detached {
             return None;
         }
         Some(Self {
@@ -113,6 +122,7 @@ impl<'t> Token<'t> {
             payload,
             signed: Cow::Borrowed(signed.as_bytes()),
             signature: BASE64_URL.decode(signature).ok()?,
+            plain,
         })
     }
 
@@ -149,8 +159,14 @@ impl<'t> Token<'t> {
         };
         let message = scope.text(&rule.message, frame).map(Cow::into_owned);
         let message = message.ok_or(Rejection::MalformedSignature)?;
-        let encoded = base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(&message);
-        self.signed.to_mut().extend_from_slice(encoded.as_bytes());
+        let signed = self.signed.to_mut();
+        match self.plain {
+            true => signed.extend_from_slice(&message),
+            false => {
+                let encoded = base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(&message);
+                signed.extend_from_slice(encoded.as_bytes());
+            }
+        }
         Ok(message)
     }
 
@@ -169,7 +185,11 @@ impl<'t> Token<'t> {
                 };
                 let mut mac = mac.clone();
                 mac.update(&self.signed);
-                mac.finish().bytes().ct_eq(&self.signature).into()
+                let holds: bool = mac.finish().bytes().ct_eq(&self.signature).into();
+                if holds {
+                    oracle::refuse(scope, hash, || Some(Cow::Borrowed(&self.signed)))?;
+                }
+                holds
             }
             (Material::Public(set), JwtAlgorithm::Public(_)) => self.is_signed_by(set, algorithm, scope.now),
             (Material::Fetched, JwtAlgorithm::Public(_)) => {
@@ -226,7 +246,9 @@ fn judge(
             return Err(Rejection::WrongClaim(condition.text.clone()));
         }
     }
-    let age = |slot: usize| match claims.slice(slot).and_then(crate::json::text::value) {
+    // What is detached is a message, and no claims.
+    let claim = |slot: usize| claims.slice(slot).filter(|_| !rule.detached);
+    let age = |slot: usize| match claim(slot).and_then(crate::json::text::value) {
         None => Ok(None),
         Some(text) => match time::signed(&text, TimeFormat::Unix) {
             Some(at) => Ok(Some(scope.now.duration_since(at).as_secs())),

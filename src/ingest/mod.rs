@@ -18,6 +18,7 @@ mod identify;
 mod jwt;
 mod multipart;
 mod normalize;
+mod oracle;
 mod place;
 mod scope;
 mod sign;
@@ -141,6 +142,8 @@ pub enum Rejection {
     MissingSignature,
     MalformedSignature,
     WrongSignature,
+    /// The signature holds, and is one that this endpoint gives to whoever asks, as the answer to a challenge.
+    AnsweredChallenge,
     MissingTimestamp,
     /// The signed time is this many seconds old, which the tolerance does not allow.
     Stale {
@@ -192,6 +195,7 @@ impl Rejection {
             Self::MissingSignature => "missing_signature",
             Self::MalformedSignature => "malformed_signature",
             Self::WrongSignature => "wrong_signature",
+            Self::AnsweredChallenge => "answered_challenge",
             Self::MissingTimestamp => "missing_timestamp",
             Self::Stale { .. } => "stale",
             Self::Future { .. } => "future",
@@ -213,6 +217,12 @@ impl fmt::Display for Rejection {
             Self::MissingSignature => write!(f, "the request carries no signature"),
             Self::MalformedSignature => write!(f, "the signature is not of the expected form"),
             Self::WrongSignature => write!(f, "no secret gives this signature for these bytes"),
+            Self::AnsweredChallenge => {
+                write!(
+                    f,
+                    "what is signed is what this endpoint signs for whoever asks, as a challenge"
+                )
+            }
             Self::MissingTimestamp => write!(f, "the signed time is missing or unreadable"),
             Self::Stale { seconds } => write!(f, "the signed time is too old: {seconds} s"),
             Self::Future { seconds } => write!(f, "the signed time is too far ahead: {seconds} s"),

@@ -8,14 +8,22 @@ use crate::adapters::{Expr, Function, Scheme, Signature};
 /// Puts the signatures where the rule looks for them.
 pub(super) fn place(request: &mut OwnedRequest, rule: &Signature, values: Vec<String>) -> Result<(), SignError> {
     let mut source = rule.sources.first();
-    let mut wrap: fn(String) -> String = |value| value;
+    let mut values = values;
+    if let Some(Expr::At(wanted, inner)) = source
+        && !inner.any(&|expr| *expr == Expr::Body)
+    {
+        source = Some(inner);
+        let path = wanted.path(0).unwrap_or_default();
+        values = values.into_iter().map(|value| inside(&path, value)).collect();
+    }
     if let Some(Expr::Call(function, inner)) = source {
         source = Some(inner);
         if *function == Function::Unbase64 {
-            wrap = |value| base64::engine::general_purpose::STANDARD.encode(value);
+            let encode = |value| base64::engine::general_purpose::STANDARD.encode(value);
+            values = values.into_iter().map(encode).collect();
         }
     }
-    let mut values = values.into_iter().map(wrap);
+    let mut values = values.into_iter();
     let encoded =
         |value: &str| percent_encoding::utf8_percent_encode(value, percent_encoding::NON_ALPHANUMERIC).to_string();
     match source {
@@ -56,4 +64,13 @@ pub(super) fn place(request: &mut OwnedRequest, rule: &Signature, values: Vec<St
         }
     }
     Ok(())
+}
+
+/// A JSON text with the value at this path.
+fn inside(path: &[String], value: String) -> String {
+    let nested = path.iter().rev().fold(
+        serde_json::Value::String(value),
+        |value, name| serde_json::json!({ name.as_str(): value }),
+    );
+    nested.to_string()
 }

@@ -118,6 +118,40 @@ fn a_secret_is_tried_with_the_rules_that_it_suits() {
 }
 
 #[test]
+fn a_rule_that_an_option_brings_into_play_is_not_there_without_it() {
+    let registry = crate::adapters::Registry::embedded();
+    let made = |secrets: &[&str], domain: Option<&str>| {
+        let mut spec = spec(secrets);
+        spec.adapter = Some("saleor".into());
+        spec.options = domain.map(|name| ("domain".into(), name.into())).into_iter().collect();
+        Provider::new(spec, &registry)
+    };
+    let shared = made(&["secret"], None).unwrap();
+    assert!(
+        !shared.fetches_keys() && shared.warnings().is_empty(),
+        "{:?}",
+        shared.warnings()
+    );
+    let fetched = made(&[], Some("shop.example.com")).unwrap();
+    assert_eq!(
+        fetched.due_keys(tests::now()),
+        ["https://shop.example.com/.well-known/jwks.json"]
+    );
+    assert!(fetched.warnings().is_empty(), "{:?}", fetched.warnings());
+    let error = made(&[], None).unwrap_err().to_string();
+    assert!(error.contains("the option is not set"), "{error}");
+    for domain in ["shop.example.com:8443", "user@shop.example.com", "shop.example.com#"] {
+        let odd = made(&[], Some(domain)).unwrap();
+        assert!(odd.due_keys(tests::now()).is_empty());
+        assert!(
+            odd.warnings().join("").contains("no plain https URL"),
+            "{:?}",
+            odd.warnings()
+        );
+    }
+}
+
+#[test]
 fn secrets_are_never_printed() {
     let provider = Provider::new(spec(&["whsec_hidden"]), &registry(STRIPE)).unwrap();
     assert!(!format!("{provider:?}").contains("hidden"));

@@ -180,6 +180,44 @@ fn the_header_of_a_token_chooses_nothing_that_is_not_allowed() {
 }
 
 #[test]
+fn a_payload_that_is_elsewhere_may_be_signed_as_it_is() {
+    let rule = "title='t'\n[[signature]]\nscheme='jwt'\nalgorithms=['HS256']\nsource='header:X-S'\n[event]\nid='{sha256(body)}'";
+    let detached = rule.replace("source", "detached=true\nsource");
+    let check = |manifest: &str, head: &str, payload: &str| {
+        let provider = Provider::new(spec(&["s"]), &registry(manifest)).unwrap();
+        let head = encode(head);
+        let mut mac = crate::adapters::Digester::keyed(crate::adapters::Hash::Sha256, b"s");
+        mac.update(format!("{head}.{payload}").as_bytes());
+        let mac = base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(mac.finish().bytes());
+        let shown = if manifest.contains("detached") { "" } else { payload };
+        let token = format!("{head}.{shown}.{mac}");
+        let headers = HeaderList::new(vec![("x-s", token.as_bytes())]);
+        run(&provider, &headers, b"{\"exp\":1}").is_ok()
+    };
+    let (plain, encoded) = ("{\"exp\":1}", encode("{\"exp\":1}"));
+    for (head, as_it_is, in_base64) in [
+        (r#"{"alg":"HS256"}"#, false, true),
+        (r#"{"alg":"HS256","b64":true}"#, false, true),
+        (r#"{"alg":"HS256","b64":false}"#, true, false),
+        (r#"{"alg":"HS256","b64":false,"crit":["b64"]}"#, true, false),
+        (r#"{"alg":"HS256","b64":true,"crit":["b64"]}"#, false, true),
+        (r#"{"alg":"HS256","crit":["b64"]}"#, false, false),
+        (r#"{"alg":"HS256","b64":false,"crit":[]}"#, false, false),
+        (r#"{"alg":"HS256","b64":false,"crit":["b64","exp"]}"#, false, false),
+        (r#"{"alg":"HS256","b64":false,"crit":["exp"]}"#, false, false),
+        (r#"{"alg":"HS256","b64":false,"crit":"b64"}"#, false, false),
+        (r#"{"alg":"HS256","b64":"false"}"#, false, false),
+    ] {
+        assert_eq!(check(&detached, head, plain), as_it_is, "{head}");
+        assert_eq!(check(&detached, head, &encoded), in_base64, "{head}");
+    }
+    let claims = encode("{}");
+    assert!(check(rule, r#"{"alg":"HS256"}"#, &claims));
+    assert!(!check(rule, r#"{"alg":"HS256","b64":false}"#, &claims));
+    assert!(!check(rule, r#"{"alg":"HS256","b64":false,"crit":["b64"]}"#, &claims));
+}
+
+#[test]
 fn a_token_is_judged_by_its_claims() {
     let manifest = "title='t'\n[[signature]]\nscheme='jwt'\nalgorithms=['HS256']\nsource='header:X-S'\n\
         claims=['claim:/iss == config:issuer','claim:/aud/name == {method}']\n[event]\nid='claim:/jti'";

@@ -42,7 +42,8 @@ pub enum SignError {
     NotTimed,
     #[error(
         "this sender signs with a private key that only it has: what is registered here (a public key, or the place \
-         where it is fetched) can verify, but not sign"
+         where it is fetched) can verify, but not sign. In a configuration for tests, put a private key of your own into \
+         `secrets`: its public half is pinned"
     )]
     NoPrivateKey,
     #[error("no signature rule of the adapter fits this request: {0}")]
@@ -60,7 +61,7 @@ pub(crate) struct Signer<'k> {
 }
 
 impl<'k> Signer<'k> {
-    fn new(key: &'k Key) -> Self {
+    pub(crate) fn new(key: &'k Key) -> Self {
         Self {
             key: &key.material,
             id: key.id.as_deref(),
@@ -151,7 +152,7 @@ fn choose<'p>(
 
 /// Encrypts the body of a sample, as its sender does who signs the ciphertext.
 fn encrypt(provider: &Provider, request: &mut OwnedRequest) {
-    if let (Some(decrypt), Some(key)) = (&provider.rules.decrypt, provider.ciphers.first())
+    if let (Some(decrypt), Some(Some(key))) = (&provider.rules.decrypt, provider.ciphers.first())
         && let Cipher::Cbc(cbc) = &decrypt.cipher
         && let Some(ciphertext) = cbc.seal(key, &request.body)
         && let Some(body) = decrypt.wrap(&ciphertext)
@@ -222,7 +223,7 @@ fn tamper(body: &mut Vec<u8>) {
 }
 
 /// Signs a request by one rule, as of a time.
-fn attempt(
+pub(super) fn attempt(
     provider: &Provider,
     rule: &Signature,
     key: Signer<'_>,

@@ -89,7 +89,12 @@ fn claims(scope: &Scope<'_, '_>, rule: &Signature, frame: Frame<'_>) -> Result<V
 
 /// Where and what a condition asks for.
 fn wanted(scope: &Scope<'_, '_>, condition: &Condition, frame: Frame<'_>) -> Option<(Vec<String>, Value)> {
-    let Expr::Json { doc: Doc::Claims, slot } = condition.expr else {
+    let expr = match &condition.expr {
+        // The last is the plain form.
+        Expr::First(choices) => choices.last()?,
+        expr => expr,
+    };
+    let Expr::Json { doc: Doc::Claims, slot } = *expr else {
         return None;
     };
     let Test::Equals(operand) = &condition.test else {

@@ -10,6 +10,7 @@ use crate::adapters::{Adapter, Provider, ProviderSpec, Registry};
 /// Key pairs that are for tests only.
 pub(crate) const ED25519: &str = include_str!("../../tests/vectors/keys/ed25519-1.pem");
 pub(crate) const P256: &str = include_str!("../../tests/vectors/keys/p256-1.pem");
+pub(crate) const P521: &str = include_str!("../../tests/vectors/keys/p521-1.pem");
 pub(crate) const RSA: &str = include_str!("../../tests/vectors/keys/rsa-1.pem");
 pub(crate) const RSA_2: &str = include_str!("../../tests/vectors/keys/rsa-2.pem");
 
@@ -62,13 +63,23 @@ pub(crate) fn provider(adapter: &Adapter, registry: &Registry) -> Provider {
         Some("whsec_c2VjcmV0c2VjcmV0"),
         Some(ED25519),
         Some(P256),
+        Some(P521),
         Some(RSA),
         None,
     ];
-    let spec = |secret: &Option<&str>| ProviderSpec {
+    let mut tried = shapes
+        .into_iter()
+        .map(|secret| Provider::new(spec(adapter, secret), registry));
+    tried
+        .find_map(Result::ok)
+        .unwrap_or_else(|| panic!("{}: no secret suits", adapter.name))
+}
+
+fn spec(adapter: &Adapter, secret: Option<&str>) -> ProviderSpec {
+    ProviderSpec {
         name: "mine".into(),
         adapter: Some(adapter.name.to_string()),
-        secrets: secret.iter().map(|secret| SecretString::from(*secret)).collect(),
+        secrets: secret.into_iter().map(SecretString::from).collect(),
         decryption_keys: adapter.decrypts_first().then(|| RSA_2.into()).into_iter().collect(),
         public_url: "https://hooks.example.com".into(),
         options: adapter
@@ -77,11 +88,7 @@ pub(crate) fn provider(adapter: &Adapter, registry: &Registry) -> Provider {
             .map(|name| (name.to_owned(), format!("sample-{name}")))
             .collect(),
         ..ProviderSpec::default()
-    };
-    let mut tried = shapes.iter().map(|secret| Provider::new(spec(secret), registry));
-    tried
-        .find_map(Result::ok)
-        .unwrap_or_else(|| panic!("{}: no secret suits", adapter.name))
+    }
 }
 
 fn reason(provider: &Provider, request: &OwnedRequest) -> Option<&'static str> {
@@ -100,15 +107,7 @@ fn every_sample_signs_and_verifies_and_no_bad_one_does() {
         for (name, text) in adapter.samples() {
             let at = format!("{}/{name}", adapter.name);
             let sample = OwnedRequest::parse_sample(text, &provider.public_url).unwrap();
-            let signed = match sign(&provider, &sample, now(), Bad::None) {
-                // SHA-1, or a key that only the sender has: vectors must do.
-                Err(SignError::NoPrivateKey) => {
-                    let asymmetric = |(_, scheme): (&str, &str)| !scheme.starts_with("hmac-") && scheme != "token";
-                    assert!(adapter.signatures().any(asymmetric), "{at}: not signed");
-                    continue;
-                }
-                signed => signed.unwrap_or_else(|error| panic!("{at}: {error}")),
-            };
+            let signed = sign(&provider, &sample, now(), Bad::None).unwrap_or_else(|error| panic!("{at}: {error}"));
             let headers = signed.header_list();
             match ingest(&provider, &signed.raw(&headers), now()) {
                 Ok(Ingested::Events { events, .. }) => {
@@ -134,6 +133,64 @@ fn every_sample_signs_and_verifies_and_no_bad_one_does() {
             }
         }
     }
+}
+
+#[test]
+fn a_key_is_pinned_for_every_rule_whose_keys_are_fetched() {
+    let registry = Registry::embedded();
+    let mut pinned = 0;
+    for adapter in registry.iter() {
+        let fetched = adapter.rules.signatures.iter().filter(|rule| rule.fetched);
+        let names: Vec<_> = fetched.map(|rule| rule.name.clone()).collect();
+        // Those of a handshake (Atlassian's) are for no event.
+        if names.is_empty()
+            || adapter
+                .rules
+                .handshakes
+                .iter()
+                .any(|handshake| handshake.keep.is_some())
+        {
+            continue;
+        }
+        let providers = [P256, P521, RSA].into_iter().filter_map(|key| {
+            let accept = Some(names.clone());
+            Provider::new(
+                ProviderSpec {
+                    accept,
+                    ..spec(adapter, Some(key))
+                },
+                &registry,
+            )
+            .ok()
+        });
+        let provider = providers
+            .into_iter()
+            .next()
+            .unwrap_or_else(|| panic!("{}", adapter.name));
+        assert!(!provider.fetches_keys(), "{}", adapter.name);
+        let told = provider.warnings().join("\n");
+        assert!(
+            told.contains("a public key is pinned (secret 1)"),
+            "{}: {told}",
+            adapter.name
+        );
+        assert!(told.contains("for tests only"), "{}: {told}", adapter.name);
+        for text in adapter.samples().values() {
+            let sample = OwnedRequest::parse_sample(text, &provider.public_url).unwrap();
+            for (bad, refused) in [(Bad::None, false), (Bad::Tampered, true), (Bad::WrongKey, true)] {
+                let request =
+                    sign(&provider, &sample, now(), bad).unwrap_or_else(|error| panic!("{}: {error}", adapter.name));
+                assert_eq!(
+                    reason(&provider, &request).is_some(),
+                    refused,
+                    "{} {bad:?}",
+                    adapter.name
+                );
+            }
+        }
+        pinned += 1;
+    }
+    assert!(pinned >= 8, "{pinned}");
 }
 
 #[test]

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use secrecy::ExposeSecret as _;
 
 use super::{
-    Rejection, Verified, batch, candidate, fetched, jwt,
+    Rejection, Verified, batch, candidate, fetched, jwt, oracle,
     scope::{Frame, Scope},
     time,
 };
@@ -263,6 +263,9 @@ fn matching_secret(
             _ => false,
         };
         if matches {
+            if let Scheme::Hmac(hash) = rule.scheme {
+                oracle::refuse(scope, hash, || scope.text(&rule.message, frame))?;
+            }
             return Ok(key.secret);
         }
     }

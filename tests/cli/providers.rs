@@ -101,6 +101,34 @@ fn a_vector_file_names_the_line_that_is_none() {
 }
 
 #[test]
+fn vectors_of_a_whole_folder_are_run() {
+    let place = Place::new();
+    let vectors = |name: &str| {
+        let path = format!("{}/providers/{name}/vectors.jsonl", env!("CARGO_MANIFEST_DIR"));
+        fs::read_to_string(path).unwrap()
+    };
+    fs::create_dir_all(place.path().join("v/inner")).unwrap();
+    fs::write(place.path().join("v/stripe.jsonl"), vectors("stripe")).unwrap();
+    fs::write(place.path().join("v/inner/svix.jsonl"), vectors("svix")).unwrap();
+    fs::write(place.path().join("v/notes.txt"), "no vectors").unwrap();
+    let ran = place.run(&["verify", "--vectors", "v"]).ok().stdout;
+    let lines = vectors("stripe").lines().count() + vectors("svix").lines().count();
+    assert_eq!(ran.lines().count(), lines);
+    assert!(ran.contains(r#""file":"v/inner/svix.jsonl""#), "{ran}");
+    let unmet = vectors("stripe").replacen(r#""verified":true"#, r#""verified":false"#, 1);
+    fs::write(place.path().join("v/stripe.jsonl"), unmet).unwrap();
+    place.run(&["verify", "--vectors", "v"]).fails(1, "1 of ");
+    fs::write(place.path().join("v/inner/svix.jsonl"), "{}\n").unwrap();
+    place
+        .run(&["verify", "--vectors", "v"])
+        .fails(1, "svix.jsonl:1: missing field");
+    fs::create_dir(place.path().join("empty")).unwrap();
+    place
+        .run(&["verify", "--vectors", "empty"])
+        .fails(1, "there is no *.jsonl in empty");
+}
+
+#[test]
 fn folders_have_names_that_urls_take() {
     let place = Place::new();
     for name in ["Mine", "my adapter", "mine.old", &"m".repeat(65)] {

@@ -61,18 +61,6 @@ def klaviyo(r, key, at):
     r.set("Klaviyo-Signature", mac(key, r.body + r.get("Klaviyo-Timestamp").encode()).hex())
 
 
-def lark_events(r):
-    head = r.json.get("header")
-    return [(head["event_id"], head["event_type"])] if head else [(r.json["uuid"], r.json["event"]["type"])]
-
-
-def lark_cases(c):
-    body = {"challenge": "sample\"challenge", "token": c.key, "type": "url_verification"}
-    c.challenge("url verification", c.post(body), [c.key], compact({"challenge": body["challenge"]}))
-    c.rejected("url verification, wrong token", c.post(body), [c.other])
-    c.rejected("an encrypted body", c.post({"encrypt": "FIAfJPGRmFZWkaxPQ1XrJZVbv2JwdjfLk4jx0k"}), [c.key])
-
-
 def linkedin(r, key, at):
     r.set("X-LI-Signature", mac(key, b"hmacsha256=" + r.body).hex())
 
@@ -282,6 +270,10 @@ def x_cases(c):
         c.challenge(f"challenge, {case}", c.get("?crc_token=" + urllib.parse.quote(crc, safe="")), [c.key], answer)
     forged = urllib.parse.quote(c.request.body.decode(), safe="")
     c.rejected("a challenge that is a body", c.get("?crc_token=" + forged), [c.key])
+    for token in ("abcd", "c2FtcGxl", "1"):
+        r = c.post(token.encode())
+        r.set(c.provider.where[0], "sha256=" + b64(mac(c.key, token)))
+        c.rejected(f"an answered challenge as an event, {token}", r, [c.key])
     # Signed with the client secret of OAuth 2.0, alone or beside the old header.
     header, old = "x-twitter-webhooks-signature-oauth2", c.provider.where[0]
     signature = lambda r, key: "sha256=" + b64(mac(key, r.body))
@@ -311,7 +303,6 @@ PROVIDERS = {
     "front": Provider(stamped("X-Front-Signature", "{s}", "{t}:{body}", time_header="X-Front-Request-Timestamp", encode=b64), fields("payload/id", "type"), "X-Front-Signature", tolerance=300, answer="", cases=front_cases),
     "intercom": Provider(body_hex("X-Hub-Signature", "sha1=", "sha1"), fields("id", "topic"), "X-Hub-Signature", lambda n, i: str(uuid.UUID(int=i)), answer="", cases=intercom_cases),
     "klaviyo": Provider(klaviyo, items("data", "external_id", "topic"), "Klaviyo-Signature"),
-    "lark": Provider(in_sample, lark_events, "json:token", tamper=None, answer="{}", cases=lark_cases),
     "linkedin": Provider(linkedin, linkedin_events, "X-LI-Signature", cases=linkedin_cases),
     "mailchimp": Provider(query_token("token"), mailchimp_events, "query:token", tamper=None, answer="", cases=mailchimp_cases),
     "microsoft_graph": Provider(in_sample, graph_events, "json:clientState", tamper=None, answer="", cases=graph_cases),

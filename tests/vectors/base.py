@@ -88,6 +88,8 @@ def fill(text, seed, secret, at):
             return rfc3339(at)
         if kind == "secret":
             return secret
+        if kind == "secret_id":
+            return secret.split(":")[0]
         if kind == "config":
             return CONFIGS[seed.split("/")[0]][name.split(":")[1]]
         return match.group(0)

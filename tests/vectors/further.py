@@ -231,6 +231,104 @@ def salesforce_cases(c):
     c.rejected("a document type", bad, [c.key])
 
 
+# --- Lark -----------------------------------------------------------------------------------------------------------
+
+
+def lark_key(name, n):
+    return f"notARealToken{n}:not-a-real-encrypt-key-{n}"
+
+
+def lark_encrypt(key, text):
+    iv = b"0123456789abcdef"
+    aes = hashlib.sha256(key.split(":")[1].encode()).digest()
+    pad = 16 - len(text) % 16
+    encryptor = Cipher(algorithms.AES(aes), modes.CBC(iv)).encryptor()
+    return b64(iv + encryptor.update(text + bytes([pad]) * pad) + encryptor.finalize())
+
+
+def lark_sign(r, key):
+    head = r.get("X-Lark-Request-Timestamp") + r.get("X-Lark-Request-Nonce") + key.split(":")[1]
+    r.set("X-Lark-Signature", hashlib.sha256(head.encode() + r.body).hexdigest())
+
+
+def lark(r, key, at):
+    body = compact({"encrypt": lark_encrypt(key, r.body)}).encode()
+    PLAIN[body] = r.body
+    r.body = body
+    lark_sign(r, key)
+
+
+def lark_events(r):
+    body = json.loads(PLAIN.get(r.body, r.body))
+    head = body.get("header")
+    return [(head["event_id"], head["event_type"])] if head else [(body["uuid"], body["event"]["type"])]
+
+
+def lark_tampered(r):
+    """The last letter of the ciphertext that is not padding."""
+    return re.sub(rb"(.)(.=*)(\"})", lambda m: (b"A" if m[1] != b"A" else b"B") + m[2] + m[3], r.body)
+
+
+def lark_cases(c):
+    token, encrypt_key = c.key.split(":")
+    for name in ("X-Lark-Request-Nonce", "X-Lark-Request-Timestamp"):
+        bad = c.request.copy()
+        bad.set(name, "1")
+        c.rejected(f"another {name}", bad, [c.key])
+        bad.drop(name)
+        c.rejected(f"no {name}", bad, [c.key])
+    bad = c.request.copy()
+    bad.body = lark_tampered(bad)
+    bad.drop("X-Lark-Signature")
+    c.rejected("unsigned and tampered", bad, [c.key])
+    r = c.request.copy()
+    r.body = compact({"encrypt": lark_encrypt(c.other, b'{"uuid":"1"}')}).encode()
+    lark_sign(r, c.key)
+    c.malformed("signed, and encrypted with another key", r, [c.key])
+    # The challenge: encrypted, as a rule not signed.
+    body = {"challenge": 'sample"challenge', "token": token, "type": "url_verification"}
+    answer = compact({"challenge": body["challenge"]})
+
+    def asked(changes, key=c.key, text=None):
+        text = compact({k: v for k, v in (body | changes).items() if v is not None}) if text is None else text
+        return c.post({"encrypt": lark_encrypt(key, text.encode())})
+
+    c.challenge("challenge, encrypted", asked({}), [c.key], answer)
+    r = asked({})
+    r.set("X-Lark-Request-Timestamp", str(NOW))
+    r.set("X-Lark-Request-Nonce", "1")
+    lark_sign(r, c.key)
+    c.challenge("challenge, encrypted and signed", r, [c.key], answer)
+    r.set("X-Lark-Signature", "0" * 64)
+    c.rejected("challenge, encrypted and signed wrongly", r, [c.key])
+    for case, r in (
+        ("another token", asked({"token": "another"})),
+        ("no token", asked({"token": None})),
+        ("an empty token", asked({"token": ""})),
+        ("no challenge", asked({"challenge": None})),
+        ("another type", asked({"type": "event_callback"})),
+        ("another key", asked({}, c.other)),
+        ("no JSON", asked({}, text="x" * 40)),
+        ("not encrypted", c.post(body)),
+        ("the ciphertext is cut", c.post({"encrypt": lark_encrypt(c.key, b"x" * 40)[:30]})),
+        ("no ciphertext", c.post({"encrypt": ""})),
+    ):
+        c.rejected(f"challenge, {case}", r, [c.key])
+    # With the verification token alone.
+    r = sample(c.name, "user_add", token, NOW - 2, "token")
+    c.event("token alone", r, [token])
+    c.event("token alone, the older secret", r, ["another", token])
+    c.rejected("token alone, wrong", r, ["another"])
+    c.rejected("token alone, where a key is registered", r, [c.key])
+    c.rejected("token alone, an encrypted body", c.request, [token])
+    bad = r.copy()
+    bad.body = bad.body.replace(token.encode(), b"")
+    c.rejected("token alone, empty", bad, [token])
+    c.challenge("token alone, challenge", c.post(body), [token], answer)
+    c.rejected("token alone, challenge, wrong token", c.post(body), ["another"])
+    c.rejected("token alone, an encrypted challenge", asked({}), [token])
+
+
 PROVIDERS = {
     "dropbox_sign": Provider(dropbox_sign, dropbox_events, "json:event_hash", hexadecimal(64), tamper=lambda r: r.body.replace(b'"event_type":"', b'"event_type":"x'), answer="Hello API Event Received", cases=dropbox_cases),
     "hook0": Provider(hook0, headers("X-Event-Id", "X-Event-Type"), "X-Hook0-Signature", tolerance=300, cases=hook0_cases),
@@ -238,4 +336,5 @@ PROVIDERS = {
 }
 if public:
     PROVIDERS["alipay"] = Provider(alipay, alipay_events, "form:sign", public.spki_pem("rsa"), tamper=lambda r: r.body.replace(b"total_amount=", b"total_amount=1"), answer="success", config={"app_id": "2021000000000001"}, cases=alipay_cases)
+    PROVIDERS["lark"] = Provider(lark, lark_events, "X-Lark-Signature", lark_key, tamper=lark_tampered, answer="{}", cases=lark_cases)
     PROVIDERS["wecom"] = Provider(wecom, wecom_events, "query:msg_signature", wecom_key, tamper=wecom_tampered, answer="", cases=wecom_cases)

@@ -753,7 +753,9 @@ for part in (apps, brazil, further, payments, platforms):
 
 
 if public:
-    PROVIDERS |= public.table(sys.modules[__name__])
+    import bearer
+
+    PROVIDERS |= public.table(sys.modules[__name__]) | bearer.PROVIDERS
 CONFIGS.update({name: provider.config for name, provider in PROVIDERS.items()})
 
 

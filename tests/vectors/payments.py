@@ -52,6 +52,7 @@ def braintree_cases(c):
     c.challenge("the challenge", c.get(f"?bt_challenge={challenge}"), [pair], "sample_key|" + answer)
     for case, text in (("no hex", "20f9f8ed05f77439fe955c977e4c8a5x"), ("base64", "PG5vdGlmaWNhdGlvbj4="), ("an empty one", "")):
         c.rejected(f"the challenge, {case}", c.get("?bt_challenge=" + urllib.parse.quote(text)), [pair])
+    c.rejected("an answered challenge as an event", c.form([("bt_payload", challenge), ("bt_signature", "sample_key|" + answer)]), [pair])
     c.event("a key from its private key", c.form([("bt_payload", payload), ("bt_signature", value)]), [derived])
 
 

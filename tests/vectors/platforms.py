@@ -297,7 +297,6 @@ PROVIDERS = {
     "finch": Provider(finch, header_id("Finch-Event-Id", "event_type"), "Finch-Signature", whsec(""), 300),
     "polar": standard_raw(header_id("webhook-id", "type"), key=prefixed("polar_whs_"), cases=polar_cases),
     "pusher": Provider(body_hex("X-Pusher-Signature"), pusher_events, "X-Pusher-Signature", hexadecimal(20)),
-    "saleor": Provider(body_hex("Saleor-Signature"), lambda r: [(f"{r.get('Saleor-Event')}:{sha(r.body)}", r.get("Saleor-Event"))], "Saleor-Signature"),
     "sanity": Provider(sanity, headers("idempotency-key", "sanity-operation"), "sanity-webhook-signature"),
     "seam": Provider(standard("svix"), fields("event_id", "event_type"), "svix-signature", whsec(), 300),
     "segment": Provider(body_hex("X-Signature", algorithm="sha1"), segment_events, "X-Signature", cases=segment_cases),

@@ -517,6 +517,29 @@ const LIBRARIES = {
     load: () => new (require("dodopayments"))({ bearerToken: "not-real" }).webhooks,
     verify: (hooks, { request, secret, body }) => hooks.unwrap(body, { headers: request.headers, key: secret }) !== null,
   },
+  lark: {
+    package: "@larksuiteoapi/node-sdk",
+    load: () => require("@larksuiteoapi/node-sdk"),
+    // It looks at no token; what it cannot decrypt is refused later.
+    only: (line) => line.secrets.every((secret) => secret.includes(":")) && !/challenge|another key|where a key/.test(line.case),
+    verify: (sdk, { request, secret, body }) => {
+      const encryptKey = secret.split(":")[1];
+      const dispatcher = new sdk.EventDispatcher({ encryptKey, loggerLevel: 0 });
+      const data = Object.assign(Object.create({ headers: request.headers }), JSON.parse(body));
+      if (!dispatcher.requestHandle.checkIsEventValidated(data)) return false;
+      return Object.keys(dispatcher.requestHandle.parse(data)).length > 1;
+    },
+  },
+  saleor: {
+    package: "@saleor/app-sdk",
+    load: () => require("@saleor/app-sdk/auth"),
+    // It takes the body as it is whatever `b64` says, passes over a payload in the header, and knows no secretKey and no domain.
+    only: (line) => !/secretKey|domain|base64|a payload of its own|b64 is (the other|not there, nor)|an extension twice/.test(line.case),
+    verify: async (sdk, { line, request, body }) => {
+      await sdk.verifySignatureWithJwks(Object.values(line.config.certs)[0], request.headers["saleor-signature"] ?? "", body);
+      return true;
+    },
+  },
   lithic: {
     package: "lithic",
     load: () => new (require("lithic"))({ apiKey: "not-real" }).webhooks,

@@ -73,6 +73,25 @@ async fn an_unproved_request_is_told_nothing_but_unauthorized() {
 }
 
 #[tokio::test]
+async fn who_takes_a_password_asks_for_one() {
+    let (servers, _) = adapters::serve_all();
+    let basic = r#"Basic realm="webhooks", charset="UTF-8""#;
+    for (name, asked) in [
+        ("chargebee", basic),
+        ("generic_basic", basic),
+        ("stripe", "Bearer"),
+        ("generic_token", "Bearer"),
+    ] {
+        let reply = send(servers.public, post(&format!("/webhooks/{name}"), "", r#"{"id":1}"#)).await;
+        assert_eq!(
+            (reply.status, reply.header("www-authenticate")),
+            (401, Some(asked)),
+            "{name}"
+        );
+    }
+}
+
+#[tokio::test]
 async fn an_authentic_request_without_an_id_is_400() {
     let servers = serve();
     for body in ["{}", "not json", ""] {
