@@ -129,6 +129,9 @@ pub(crate) struct KeysTable {
 pub(crate) struct BatchTable {
     pub(crate) items: Texts,
     pub(crate) when: Option<Texts>,
+    /// What of the whole is kept with each item, by name.
+    #[serde(default)]
+    pub(crate) keep: BTreeMap<String, Text>,
 }
 
 #[derive(Debug, Clone, Deserialize)]

@@ -44,6 +44,7 @@ mod rules;
 mod sample_provider;
 mod secrets;
 mod template;
+mod uses;
 
 pub use adapter::{Adapter, AdapterError};
 pub use backfill::Backfill;
@@ -58,6 +59,7 @@ pub use registry::{Registry, RegistryError};
 
 pub(crate) use backfill::{Auth, Paging, Pointer, Range, RangeFormat};
 pub(crate) use chain::is_trusted;
+pub(crate) use compile::KEPT;
 pub(crate) use decrypt::Cipher;
 pub(crate) use digest::{Digester, Tag, hash};
 pub(crate) use expr::{Doc, Expr, Function};

@@ -3,10 +3,11 @@
 use super::{
     adapter::Adapter,
     expr::Expr,
-    lint, mistakes,
+    lint,
     provider::ProviderSpec,
     rules::{Rules, Scheme},
     template::{Operand, Test},
+    uses,
 };
 
 /// What `secrets` is to hold.
@@ -44,7 +45,7 @@ pub(crate) fn needs(adapter: &Adapter) -> Needs {
     let rules = &adapter.rules;
     let none = ProviderSpec::default();
     let mut options = lint::unset_options(&none, rules);
-    options.extend(mistakes::options(rules));
+    options.extend(uses::options(rules));
     let handshakes = rules.handshakes.iter();
     for condition in handshakes.flat_map(|handshake| handshake.when.iter().chain(&handshake.require)) {
         if let Test::Equals(Operand::Config(name)) = &condition.test {
@@ -59,11 +60,11 @@ pub(crate) fn needs(adapter: &Adapter) -> Needs {
         rules.signatures.iter().any(|rule| rule.when.iter().any(without))
     };
     options.retain(|name| !spared(name));
-    let all = mistakes::all_options(rules);
+    let all = uses::all_options(rules);
     Needs {
         secret: secret(rules),
         decryption_key: adapter.decrypts_first(),
-        public_url: mistakes::signs_url(rules),
+        public_url: uses::signs_url(rules),
         optional: all.difference(&options).map(|name| (*name).to_owned()).collect(),
         options: options.into_iter().map(str::to_owned).collect(),
     }

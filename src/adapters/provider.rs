@@ -16,7 +16,7 @@ use super::{
     fetched::KeyCache,
     jwe::DecryptionKey,
     keys::{Key, Material},
-    lint,
+    lint, mistakes,
     normalize::Normalize,
     provider_keys::{answer_macs, ciphers, decryption_keys, make_keys, roots},
     registry::Registry,
@@ -90,6 +90,7 @@ pub struct Provider {
     /// For `hmac_sha1(…)` and `hmac_sha256(…)` in answers of handshakes: keyed with the newest secret.
     pub(crate) answer_macs: Option<[Digester; 2]>,
     pub(super) warnings: Vec<String>,
+    pub(super) notes: Vec<String>,
 }
 
 /// Why a provider cannot be registered. No variant shows a secret.
@@ -157,6 +158,7 @@ impl Provider {
         let ciphers = ciphers(&spec, &rules)?;
         let decryption_keys = decryption_keys(&spec, &rules)?;
         let warnings = lint::provider(&spec, adapter, &rules);
+        let notes = mistakes::notes(&spec, adapter, &rules);
         let roots = roots(&spec, &rules);
         Ok(Self {
             name: spec.name.as_str().into(),
@@ -181,6 +183,7 @@ impl Provider {
             normalize: adapter.normalize().cloned(),
             backfills: Arc::clone(adapter.backfills()),
             warnings,
+            notes,
         })
     }
 
@@ -188,6 +191,12 @@ impl Provider {
     #[must_use]
     pub fn warnings(&self) -> &[String] {
         &self.warnings
+    }
+
+    /// What is right and looks odd, for people.
+    #[must_use]
+    pub fn notes(&self) -> &[String] {
+        &self.notes
     }
 
     /// The field of form-encoded bodies that carries the JSON.

@@ -33,6 +33,7 @@ impl Provider {
             normalize: adapter.normalize().cloned(),
             backfills: Arc::clone(adapter.backfills()),
             warnings: Vec::new(),
+            notes: Vec::new(),
         }
     }
 }

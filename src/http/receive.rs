@@ -272,6 +272,7 @@ fn new_events(
     events
         .into_iter()
         .map(|event| {
+            let headers = event.headers(&stored_headers);
             let payload = share_bytes(body, event.payload);
             NewEvent {
                 provider: provider.name.clone(),
@@ -281,7 +282,7 @@ fn new_events(
                 body_sha256: Sha256::digest(&payload).into(),
                 payload,
                 content_type: content_type.clone(),
-                headers: stored_headers.clone(),
+                headers,
                 ordering_key: event.ordering_key,
                 occurred_at: event.occurred_at,
             }
