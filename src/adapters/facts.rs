@@ -10,10 +10,10 @@ use super::{
     decrypt::Decrypt,
     gap::{Gap, Uncovered},
     lint,
-    manifest::Sender,
     needs::{Needs, needs},
     normalize::Normalize,
     rules::KeyStep,
+    sender::Sender,
     uses,
 };
 

@@ -43,6 +43,7 @@ mod registry;
 mod rules;
 mod sample_provider;
 mod secrets;
+mod sender;
 mod template;
 mod uses;
 
@@ -50,12 +51,12 @@ pub use adapter::{Adapter, AdapterError};
 pub use backfill::Backfill;
 pub use confirm::Called;
 pub use gap::{Gap, Place, Uncovered};
-pub use manifest::Sender;
 pub use needs::{Needs, SecretNeed};
 pub use normalize::Normalize;
 pub use provider::{Provider, ProviderError, ProviderSpec};
 pub use refresh::{FetchError, Refresher, fetch};
 pub use registry::{Registry, RegistryError};
+pub use sender::Sender;
 
 pub(crate) use backfill::{Auth, Paging, Pointer, Range, RangeFormat};
 pub(crate) use chain::is_trusted;

@@ -21,6 +21,7 @@ use super::{
     provider_keys::{answer_macs, ciphers, decryption_keys, make_keys, roots},
     registry::Registry,
     rules::Rules,
+    sender::Sender,
 };
 use crate::domain::{AdapterName, Answer, Rate};
 
@@ -91,6 +92,7 @@ pub struct Provider {
     pub(crate) answer_macs: Option<[Digester; 2]>,
     pub(super) warnings: Vec<String>,
     pub(super) notes: Vec<String>,
+    pub(super) sender: Sender,
 }
 
 /// Why a provider cannot be registered. No variant shows a secret.
@@ -184,6 +186,7 @@ impl Provider {
             backfills: Arc::clone(adapter.backfills()),
             warnings,
             notes,
+            sender: adapter.sender().clone(),
         })
     }
 
@@ -197,6 +200,12 @@ impl Provider {
     #[must_use]
     pub fn notes(&self) -> &[String] {
         &self.notes
+    }
+
+    /// What is known of how its sender delivers.
+    #[must_use]
+    pub fn sender(&self) -> &Sender {
+        &self.sender
     }
 
     /// The field of form-encoded bodies that carries the JSON.

@@ -34,6 +34,7 @@ impl Provider {
             backfills: Arc::clone(adapter.backfills()),
             warnings: Vec::new(),
             notes: Vec::new(),
+            sender: adapter.sender().clone(),
         }
     }
 }

@@ -235,6 +235,12 @@ fn show_prints_what_is_needed_and_what_is_not_proved() {
         .objects();
     assert_eq!(json[0]["not_covered"][1]["not_covered"][0], "everything");
     assert_eq!(json[0]["needs"]["secret"], "shared");
+    let json = place.run(&["providers", "show", "bling", "--json"]).ok().objects();
+    let sender = &json[0]["sender"];
+    assert_eq!(
+        (&sender["retries_for_ms"], &sender["disables_after_ms"]),
+        (&259_200_000.into(), &259_200_000.into())
+    );
     assert!(show("paddle").contains("Signing:    not told"), "{}", show("paddle"));
     assert!(!show("bling").contains("Signing:"), "{}", show("bling"));
     let flutterwave = show("flutterwave");

@@ -84,7 +84,7 @@ pub(super) fn registering(context: &Context, adapter: &Adapter) -> anyhow::Resul
         ("Options", options),
         ("Format", format(adapter)),
         ("Success", known(&sender.success)),
-        ("Timeout", known(&sender.timeout)),
+        ("Timeout", known(&sender.timeout_text())),
         ("Retries", known(&sender.retries)),
         ("Signing", resigns),
         ("Disabling", known(&sender.disables)),
