@@ -34,7 +34,7 @@ use crate::{
 pub(crate) use backfill::backfiller;
 pub use library::{Cerca, attach, set_up};
 pub use plan::{DEFAULT_HANDLER, FIRST_PROVIDER, Plan, plan, registry};
-pub(crate) use plan::{provider_problem, provider_warnings};
+pub(crate) use plan::{provider_notes, provider_problem, provider_warnings};
 pub use statements::{Findings, look};
 
 /// Which parts run in this process.

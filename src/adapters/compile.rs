@@ -83,7 +83,7 @@ pub(crate) fn compile(manifest: &Manifest) -> Compiled<Rules> {
     let payload = payload(&mut parser, manifest, bound)?;
     let event = selectors(&mut parser, &manifest.event, manifest.batch.is_some(), bound)?;
     let batch = match &manifest.batch {
-        Some(table) => Some(batch(&mut parser, table)?),
+        Some(table) => Some(batch(&mut parser, table, bound)?),
         None => None,
     };
     let handshakes = manifest
@@ -127,12 +127,29 @@ fn verify(manifest: &Manifest) -> Compiled<bool> {
     }
 }
 
-fn batch(parser: &mut Parser, table: &BatchTable) -> Compiled<Batch> {
+fn batch(parser: &mut Parser, table: &BatchTable, bound: Allowed<'_>) -> Compiled<Batch> {
+    let allowed = Allowed { item: true, ..bound };
+    let keep = table.keep.iter().map(|(name, text)| {
+        let key = format!("batch.keep.{name}");
+        let fits = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-';
+        if name.is_empty() || !name.bytes().all(fits) {
+            return fail(text, &key, "expected a name of a-z, 0-9 and `-`");
+        }
+        let template = parser.selector(text.get_ref(), allowed);
+        let template = template.or_else(|message| fail(text, &key, &message))?;
+        Ok((format!("{KEPT}{name}"), template))
+    });
+    // Before `items`, which must know what is read of the elements on the way.
+    let keep = keep.collect::<Compiled<Vec<_>>>()?;
     Ok(Batch {
+        keep,
         items: each(Some(&table.items), "batch.items", |text| item_path(parser, text))?,
         when: conditions(parser, table.when.as_ref(), "batch.when", Allowed::default())?,
     })
 }
+
+/// How the headers begin that what is kept of a batch is stored as.
+pub(crate) const KEPT: &str = "x-envelope-";
 
 fn item_path(parser: &mut Parser, text: &str) -> Result<ItemPath, String> {
     let split = |array, separator| ItemPath {

@@ -8,13 +8,13 @@ use super::{
     choices::{Choice, Choices},
     coverage::uncovered,
     decrypt::Decrypt,
-    gap::Uncovered,
+    gap::{Gap, Uncovered},
     lint,
-    manifest::Sender,
-    mistakes,
     needs::{Needs, needs},
     normalize::Normalize,
     rules::KeyStep,
+    sender::Sender,
+    uses,
 };
 
 impl Adapter {
@@ -91,7 +91,7 @@ impl Adapter {
     /// The names of the options that the registered provider sets, sorted.
     #[must_use]
     pub fn options(&self) -> Vec<&str> {
-        mistakes::all_options(&self.rules).into_iter().collect()
+        uses::all_options(&self.rules).into_iter().collect()
     }
 
     /// Whether the sender encrypts to a key of the registered provider (`decryption_keys`).
@@ -144,6 +144,13 @@ impl Adapter {
             .map(|table| table.message.as_ref().map(|text| text.get_ref().as_str()))
             .collect();
         uncovered(&self.rules, &messages)
+    }
+
+    /// Whether requests are verified, and every rule leaves the whole body open, with nothing that ties it to what is signed.
+    pub(crate) fn signs_no_body(&self) -> bool {
+        let open = self.uncovered();
+        let is_open = |one: &Uncovered| one.gaps.iter().any(|gap| matches!(gap, Gap::Everything | Gap::Body));
+        !open.is_empty() && open.iter().all(|one| one.bound.is_empty() && is_open(one))
     }
 
     /// How its events are said in common words.
@@ -199,6 +206,12 @@ impl Adapter {
     /// Whether one of its rules judges a time.
     pub(crate) fn judges_time(&self) -> bool {
         self.rules.signatures.iter().any(|rule| rule.tolerance.is_some())
+    }
+
+    /// Whether one of its rules signs a time, judged or not.
+    pub(crate) fn signs_time(&self) -> bool {
+        let mut rules = self.rules.signatures.iter();
+        rules.any(|rule| rule.timestamp.is_some() || rule.captures_time())
     }
 
     /// Whether the sender can send JSON in the place of a form, and should.

@@ -11,7 +11,7 @@ use super::{
     provider::ProviderSpec,
     public_key::KeySet,
     rules::{Rules, Scheme, Signature},
-    template::{Operand, Test},
+    template::{Condition, Operand, Test},
 };
 
 /// Warnings about an adapter, for `providers check`.
@@ -110,9 +110,16 @@ pub(crate) fn provider(spec: &ProviderSpec, adapter: &Adapter, rules: &Rules) ->
         }
     }
     for name in unset_options(spec, rules) {
-        warnings.push(format!(
-            "the option `{name}` is not set, so no request of the sender will be taken"
-        ));
+        match needing(spec, rules, name) {
+            Needing::Nothing => {}
+            Needing::Everything => warnings.push(format!(
+                "the option `{name}` is not set, so no request of the sender will be taken"
+            )),
+            Needing::Rules(some) => warnings.push(format!(
+                "the option `{name}` is not set, so requests that only `{}` proves are refused",
+                some.join("` or `")
+            )),
+        }
     }
     for rule in &rules.signatures {
         // Several rules may read one key.
@@ -154,6 +161,44 @@ pub(crate) fn provider(spec: &ProviderSpec, adapter: &Adapter, rules: &Rules) ->
     warnings
 }
 
+/// What does not work without an option.
+enum Needing<'r> {
+    Nothing,
+    /// These rules alone.
+    Rules(Vec<&'r str>),
+    Everything,
+}
+
+fn needing<'r>(spec: &ProviderSpec, rules: &'r Rules, name: &str) -> Needing<'r> {
+    let compares =
+        |condition: &Condition| matches!(&condition.test, Test::Equals(Operand::Config(known)) if known == name);
+    if rules.bind.iter().any(|bind| compares(&bind.condition)) {
+        return Needing::Everything;
+    }
+    let needs = |rule: &&Signature| {
+        let option = Expr::Config(name.to_owned());
+        let signed = rule.message.exprs().into_iter().any(|expr| *expr == option);
+        signed || rule.claims.iter().chain(&rule.when).any(compares)
+    };
+    // A rule that asks for an option to be set, or not to be, counts as the options are.
+    let counts = |rule: &&Signature| {
+        rule.when
+            .iter()
+            .all(|condition| match (&condition.expr, &condition.test) {
+                (Expr::Config(name), Test::Present) => spec.options.contains_key(name),
+                (Expr::Config(name), Test::Absent) => !spec.options.contains_key(name),
+                _ => true,
+            })
+    };
+    let counting: Vec<&Signature> = rules.signatures.iter().filter(counts).collect();
+    let needing: Vec<&str> = counting.iter().copied().filter(needs).map(|rule| &*rule.name).collect();
+    match needing.len() {
+        0 => Needing::Nothing,
+        all if all == counting.len() => Needing::Everything,
+        _ => Needing::Rules(needing),
+    }
+}
+
 /// Options that conditions compare with and that are not set.
 pub(super) fn unset_options<'r>(spec: &ProviderSpec, rules: &'r Rules) -> BTreeSet<&'r str> {
     let claims = rules.signatures.iter().flat_map(|rule| &rule.claims);
@@ -171,8 +216,19 @@ pub(super) fn unset_options<'r>(spec: &ProviderSpec, rules: &'r Rules) -> BTreeS
         Expr::Config(name) => Some(name.as_str()),
         _ => None,
     });
+    // Where a public key is registered for a rule that an option ties to the customer.
+    let has_key = |rule: &&Signature| {
+        let is_key = |secret: &SecretString| KeySet::parse(secret.expose_secret()).is_ok();
+        matches!(rule.scheme, Scheme::Public(_)) && spec.secrets.iter().any(is_key)
+    };
+    let tied = rules.signatures.iter().filter(has_key).flat_map(|rule| &rule.when);
+    let tied = tied.filter_map(|condition| match &condition.test {
+        Test::Equals(Operand::Config(name)) => Some(name.as_str()),
+        _ => None,
+    });
     compared
         .chain(signed)
+        .chain(tied)
         .filter(|name| !spec.options.contains_key(*name))
         .collect()
 }

@@ -8,6 +8,7 @@ use toml::Spanned;
 use super::backfill::BackfillTable;
 use super::choices::{Choices, Ties};
 use super::normalize::NormalizeTable;
+use super::sender::Sender;
 
 /// A text that remembers where it stands, for messages.
 pub(crate) type Text = Spanned<String>;
@@ -129,6 +130,9 @@ pub(crate) struct KeysTable {
 pub(crate) struct BatchTable {
     pub(crate) items: Texts,
     pub(crate) when: Option<Texts>,
+    /// What of the whole is kept with each item, by name.
+    #[serde(default)]
+    pub(crate) keep: BTreeMap<String, Text>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -168,24 +172,6 @@ pub(crate) struct SecretTable {
     /// Prefixes of what is often registered instead, each with what it is.
     #[serde(default)]
     pub(crate) mistaken: BTreeMap<String, String>,
-}
-
-/// What is known of how the sender delivers, as text for people.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, serde::Serialize)]
-#[serde(deny_unknown_fields)]
-pub struct Sender {
-    /// Which answers it takes as received, such as `2xx`.
-    pub success: Option<String>,
-    /// How long it waits for the answer.
-    pub timeout: Option<String>,
-    /// When and how often it tries again.
-    pub retries: Option<String>,
-    /// Whether each attempt is signed anew; `false` where all carry the first one's signature and time.
-    pub resigns: Option<bool>,
-    /// What makes it stop sending.
-    pub disables: Option<String>,
-    /// `manual` where only a person redelivers.
-    pub redelivers: Option<String>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]

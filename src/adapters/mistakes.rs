@@ -1,16 +1,13 @@
 //! The mistakes that people make most when they register a provider, each told in a sentence that shows no secret.
 
-use std::collections::BTreeSet;
-
 use secrecy::ExposeSecret as _;
 
 use super::{
     adapter::Adapter,
-    expr::Expr,
     keys,
     provider::ProviderSpec,
     rules::{KeyStep, Rules, Scheme},
-    template::{Operand, Test},
+    uses::{options, signs_url},
 };
 
 /// Adds what is likely wrong and not told yet.
@@ -39,6 +36,17 @@ pub(crate) fn add(spec: &ProviderSpec, adapter: &Adapter, rules: &Rules, warning
         warnings.push(format!(
             "the sender signs the URL that it calls, and `public_url` is not set: `{}` is what signatures are checked with",
             spec.public_url
+        ));
+    }
+    let own = adapter.rules.signatures.iter().filter_map(|rule| rule.tolerance).min();
+    let set = rules.signatures.iter().filter_map(|rule| rule.tolerance).min();
+    if let (Some(own), Some(set)) = (own, set)
+        && set < own
+        && spec.tolerance.is_some()
+    {
+        warnings.push(format!(
+            "`tolerance` is {set} s, less than the adapter's own {own} s: a request that waits at the sender or on its way, or a \
+             clock that is off, is refused sooner"
         ));
     }
     if adapter.sender().resigns == Some(false)
@@ -80,11 +88,15 @@ fn secret_mistakes(spec: &ProviderSpec, adapter: &Adapter, rules: &Rules, secret
     }
     if decoded && let Ok(key) = keys::decode(&[KeyStep::Whsec], secret) {
         let text = std::str::from_utf8(&key).unwrap_or_default();
-        let encoded_again = text.starts_with("whsec_")
-            || text.len() >= 24 && text.len().is_multiple_of(4) && text.ends_with('=') && keys::is_base64(text);
+        // Of random bytes, so many are never letters and digits only.
+        let encoded_again =
+            text.starts_with("whsec_") || text.len() >= 24 && text.len().is_multiple_of(4) && keys::is_base64(text);
         if encoded_again {
-            found
-                .push(" is base64 of something that is encoded already: register it as the sender shows it".to_owned());
+            found.push(
+                " is base64 of something that looks encoded already: register it as the sender shows it, unless it is a \
+                 text of your own"
+                    .to_owned(),
+            );
         }
     }
     let same = |(_, value): &(&String, &String)| value.trim() == secret && !secret.is_empty();
@@ -98,6 +110,29 @@ fn secret_mistakes(spec: &ProviderSpec, adapter: &Adapter, rules: &Rules, secret
         ));
     }
     found
+}
+
+/// What is right and looks odd, so that nobody mends it.
+pub(crate) fn notes(spec: &ProviderSpec, adapter: &Adapter, rules: &Rules) -> Vec<String> {
+    let keys = rules.signatures.iter().filter(|rule| is_mac(rule.scheme));
+    let mut keys = keys.map(|rule| rule.key.as_slice()).peekable();
+    let raw = keys.peek().is_some() && keys.all(|key| matches!(key, [] | [KeyStep::Raw]));
+    if !raw || adapter.is_generic() {
+        return Vec::new();
+    }
+    let secrets = spec.secrets.iter().enumerate();
+    let looks_like_hex = secrets.filter(|(_, secret)| {
+        let text = secret.expose_secret();
+        text.len() >= 32 && text.len().is_multiple_of(2) && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+    });
+    let note = |(index, _): (usize, _)| {
+        format!(
+            "secret {} looks like hex; its characters are the key, as {} has it",
+            index + 1,
+            adapter.title()
+        )
+    };
+    looks_like_hex.map(note).collect()
 }
 
 fn is_mac(scheme: Scheme) -> bool {
@@ -114,87 +149,6 @@ fn is_local(url: &str) -> bool {
             host.strip_prefix(own)
                 .is_some_and(|port| port.is_empty() || port.starts_with(':'))
         })
-}
-
-pub(super) fn signs_url(rules: &Rules) -> bool {
-    rules.signatures.iter().any(|rule| {
-        rule.message.exprs().into_iter().any(|expr| {
-            reads(expr, &|expr| {
-                matches!(
-                    expr,
-                    Expr::Url | Expr::UrlWithPort | Expr::UrlBase | Expr::Host | Expr::PlivoUrl
-                )
-            })
-        })
-    })
-}
-
-/// The options that signatures and answers read as values.
-pub(super) fn options(rules: &Rules) -> BTreeSet<&str> {
-    let sources = rules.signatures.iter().flat_map(|rule| &rule.sources);
-    let messages = rules.signatures.iter().flat_map(|rule| rule.message.exprs());
-    let answers = rules.handshakes.iter().flat_map(|handshake| {
-        let headers = handshake.headers.iter().flat_map(|(_, text)| text.exprs());
-        handshake.body.exprs().into_iter().chain(headers)
-    });
-    let keys = rules.key_source.iter().flat_map(|source| source.url.required());
-    let mut names = BTreeSet::new();
-    for expr in sources.chain(messages).chain(answers).chain(keys) {
-        gather(expr, &mut names);
-    }
-    names
-}
-
-/// Those, and the ones that conditions compare with.
-pub(crate) fn all_options(rules: &Rules) -> BTreeSet<&str> {
-    let claims = rules
-        .signatures
-        .iter()
-        .flat_map(|rule| rule.claims.iter().chain(&rule.when));
-    let handshakes = rules.handshakes.iter();
-    let conditions = handshakes.flat_map(|handshake| handshake.when.iter().chain(&handshake.require));
-    let mut names = options(rules);
-    let keys = rules.key_source.iter().flat_map(|source| source.url.exprs());
-    keys.for_each(|expr| gather(expr, &mut names));
-    let event = &rules.event;
-    let selectors = [&event.id, &event.key, &event.kind, &event.time, &event.ordering];
-    for selector in selectors.into_iter().flatten() {
-        selector
-            .value
-            .exprs()
-            .into_iter()
-            .for_each(|expr| gather(expr, &mut names));
-    }
-    let bound = rules
-        .bind
-        .iter()
-        .flat_map(|bind| bind.when.iter().chain([&bind.condition]));
-    for condition in bound.chain(claims).chain(conditions) {
-        gather(&condition.expr, &mut names);
-        if let Test::Equals(Operand::Config(name)) | Test::Differs(Operand::Config(name)) = &condition.test {
-            names.insert(name);
-        }
-        if let Test::Equals(Operand::Template(text)) | Test::Differs(Operand::Template(text)) = &condition.test {
-            text.exprs().into_iter().for_each(|expr| gather(expr, &mut names));
-        }
-    }
-    names
-}
-
-fn gather<'r>(expr: &'r Expr, names: &mut BTreeSet<&'r str>) {
-    match expr {
-        Expr::Config(name) => {
-            names.insert(name);
-        }
-        Expr::Call(_, inner) | Expr::At(_, inner) | Expr::HeaderLines(inner) => gather(inner, names),
-        Expr::Join(parts) => parts.iter().for_each(|part| gather(part, names)),
-        _ => {}
-    }
-}
-
-/// Whether an expression, or what it wraps, is of a kind.
-fn reads(expr: &Expr, kind: &dyn Fn(&Expr) -> bool) -> bool {
-    kind(expr) || matches!(expr, Expr::Call(_, inner) | Expr::At(_, inner) if reads(inner, kind))
 }
 
 #[cfg(test)]
@@ -232,6 +186,17 @@ mod tests {
             ("stripe", whsec, "", "key='whsec'", url, "belongs to the key"),
             ("svix", whsec, "", "", url, ""),
             ("svix", twice, "", "", url, "encoded already"),
+            // A key of 24 bytes needs no padding.
+            (
+                "svix",
+                "whsec_YzJWamNtVjBjMlZqY21WMGMyVmpjbVYw",
+                "",
+                "",
+                url,
+                "encoded already",
+            ),
+            ("svix", "whsec_7IGl/UN2rZrVINsfj0bKzHOkrD4NQSUz", "", "", url, ""),
+            ("creem", whsec, "", "", url, ""),
             ("generic_hmac", whsec, "", "source='header:X-S'", url, "takes it whole"),
             ("generic_hmac", whsec, "", "source='header:X-S'\nkey='whsec'", url, ""),
             // Shopify's secrets look like hex and are used as text.
@@ -274,6 +239,101 @@ mod tests {
                 "{adapter} {options} {signature}: {text}"
             );
             assert!(!text.contains(secret.trim()), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_secret_that_looks_like_hex_and_is_text_is_noted() {
+        let noted = |adapter: &str, secret: &str, signature: &str| {
+            let registry = Registry::embedded();
+            let spec = ProviderSpec {
+                name: adapter.into(),
+                secrets: vec![secret.into()],
+                signature: toml::from_str(signature).unwrap(),
+                ..ProviderSpec::default()
+            };
+            Provider::new(spec, &registry).unwrap().notes().join("\n")
+        };
+        let hex = "73656372657473656372657473656372";
+        assert!(noted("shopify", hex, "").contains("its characters are the key, as Shopify has it"));
+        assert_eq!(noted("shopify", "shpss_73656372657473656372657473656372", ""), "");
+        assert_eq!(noted("shopify", hex, "key='hex'"), "");
+        assert_eq!(noted("adyen", hex, ""), "");
+        assert_eq!(noted("generic_hmac", hex, ""), "");
+    }
+
+    #[test]
+    fn a_tolerance_below_the_senders_is_told() {
+        let told = |tolerance: Option<&str>| {
+            let spec = ProviderSpec {
+                name: "stripe".into(),
+                secrets: vec!["whsec_c2VjcmV0c2VjcmV0c2VjcmV0".into()],
+                tolerance: tolerance.map(str::to_owned),
+                ..ProviderSpec::default()
+            };
+            Provider::new(spec, &Registry::embedded())
+                .unwrap()
+                .warnings()
+                .join("\n")
+        };
+        assert!(told(Some("30s")).contains("`tolerance` is 30 s, less than the adapter's own 300 s"));
+        for tolerance in [None, Some("5m"), Some("1h"), Some("none")] {
+            assert_eq!(told(tolerance), "", "{tolerance:?}");
+        }
+    }
+
+    #[test]
+    fn an_option_that_one_rule_alone_needs_is_told_as_that() {
+        let told = |adapter: &str, secret: &str| {
+            let spec = ProviderSpec {
+                name: adapter.into(),
+                secrets: vec![secret.into()],
+                ..ProviderSpec::default()
+            };
+            Provider::new(spec, &Registry::embedded())
+                .unwrap()
+                .warnings()
+                .join("\n")
+        };
+        assert_eq!(
+            told("atlassian_connect", "0123456789012345678901234567890123456789"),
+            "the option `base_url` is not set, so requests that only `installation` proves are refused"
+        );
+        let key = include_str!("../../tests/vectors/keys/rsa-1.pem");
+        let text = told("woovi", key);
+        assert!(
+            text.contains("the option `company` is not set, so requests that only `rsa` proves are refused"),
+            "{text}"
+        );
+        assert_eq!(told("woovi", "not-a-real-secret"), "");
+        let text = told("wise", key);
+        assert!(text.contains("so no request of the sender will be taken"), "{text}");
+    }
+
+    /// A sender of whom its folder says that every attempt carries the first one's time.
+    #[test]
+    fn a_tolerance_that_shipped_adapters_cannot_meet_is_told() {
+        let registry = Registry::embedded();
+        for (adapter, key) in [
+            ("sendgrid", include_str!("../../tests/vectors/keys/p256-1.pem")),
+            ("paypal", ""),
+        ] {
+            let told = |tolerance: Option<&str>| {
+                let spec = ProviderSpec {
+                    name: adapter.into(),
+                    secrets: Some(key)
+                        .filter(|key| !key.is_empty())
+                        .map(Into::into)
+                        .into_iter()
+                        .collect(),
+                    tolerance: tolerance.map(str::to_owned),
+                    options: [("webhook_id".to_owned(), "1".to_owned())].into(),
+                    ..ProviderSpec::default()
+                };
+                Provider::new(spec, &registry).unwrap().warnings().join("\n")
+            };
+            assert!(told(Some("5m")).contains("more than 300 s"), "{adapter}");
+            assert!(!told(None).contains("later is refused"), "{adapter}");
         }
     }
 

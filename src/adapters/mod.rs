@@ -44,21 +44,24 @@ mod registry;
 mod rules;
 mod sample_provider;
 mod secrets;
+mod sender;
 mod template;
+mod uses;
 
 pub use adapter::{Adapter, AdapterError};
 pub use backfill::Backfill;
 pub use confirm::Called;
 pub use gap::{Gap, Place, Uncovered};
-pub use manifest::Sender;
 pub use needs::{Needs, SecretNeed};
 pub use normalize::Normalize;
 pub use provider::{Provider, ProviderError, ProviderSpec};
 pub use refresh::{FetchError, Refresher, fetch};
 pub use registry::{Registry, RegistryError};
+pub use sender::Sender;
 
 pub(crate) use backfill::{Auth, Paging, Pointer, Range, RangeFormat};
 pub(crate) use chain::is_trusted;
+pub(crate) use compile::KEPT;
 pub(crate) use decrypt::Cipher;
 pub(crate) use digest::{Digester, Tag, hash};
 pub(crate) use expr::{Doc, Expr, Function};

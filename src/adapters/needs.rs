@@ -3,10 +3,11 @@
 use super::{
     adapter::Adapter,
     expr::Expr,
-    lint, mistakes,
+    lint,
     provider::ProviderSpec,
     rules::{Rules, Scheme},
     template::{Operand, Test},
+    uses,
 };
 
 /// What `secrets` is to hold.
@@ -42,10 +43,10 @@ pub struct Needs {
 
 pub(crate) fn needs(adapter: &Adapter) -> Needs {
     let none = ProviderSpec::default();
-    let all = mistakes::all_options(&adapter.rules);
+    let all = uses::all_options(&adapter.rules);
     let rules = &adapter.rules.with_options(&none.options);
     let mut options = lint::unset_options(&none, rules);
-    options.extend(mistakes::options(rules));
+    options.extend(uses::options(rules));
     let handshakes = rules.handshakes.iter();
     for condition in handshakes.flat_map(|handshake| handshake.when.iter().chain(&handshake.require)) {
         if let Test::Equals(Operand::Config(name)) = &condition.test {
@@ -63,7 +64,7 @@ pub(crate) fn needs(adapter: &Adapter) -> Needs {
     Needs {
         secret: secret(rules),
         decryption_key: adapter.decrypts_first(),
-        public_url: mistakes::signs_url(rules),
+        public_url: uses::signs_url(rules),
         optional: all.difference(&options).map(|name| (*name).to_owned()).collect(),
         options: options.into_iter().map(str::to_owned).collect(),
     }

@@ -16,11 +16,12 @@ use super::{
     fetched::KeyCache,
     jwe::DecryptionKey,
     keys::{Key, Material},
-    lint,
+    lint, mistakes,
     normalize::Normalize,
     provider_keys::{answer_macs, ciphers, decryption_keys, make_keys, pinned, roots},
     registry::Registry,
     rules::{Rules, Signature},
+    sender::Sender,
 };
 use crate::domain::{AdapterName, Answer, Rate};
 
@@ -90,6 +91,8 @@ pub struct Provider {
     /// For `hmac_sha1(…)` and `hmac_sha256(…)` in answers of handshakes: keyed with the newest secret.
     pub(crate) answer_macs: Option<[Digester; 2]>,
     pub(super) warnings: Vec<String>,
+    pub(super) notes: Vec<String>,
+    pub(super) sender: Sender,
 }
 
 /// Why a provider cannot be registered. No variant shows a secret.
@@ -158,6 +161,7 @@ impl Provider {
         let decryption_keys = decryption_keys(&spec, &rules)?;
         let mut warnings = lint::provider(&spec, adapter, &rules.with_options(&spec.options));
         warnings.extend(pinned(&rules, &keys));
+        let notes = mistakes::notes(&spec, adapter, &rules);
         let roots = roots(&spec, &rules);
         Ok(Self {
             name: spec.name.as_str().into(),
@@ -182,6 +186,8 @@ impl Provider {
             normalize: adapter.normalize().cloned(),
             backfills: Arc::clone(adapter.backfills()),
             warnings,
+            notes,
+            sender: adapter.sender().clone(),
         })
     }
 
@@ -189,6 +195,18 @@ impl Provider {
     #[must_use]
     pub fn warnings(&self) -> &[String] {
         &self.warnings
+    }
+
+    /// What is right and looks odd, for people.
+    #[must_use]
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    /// What is known of how its sender delivers.
+    #[must_use]
+    pub fn sender(&self) -> &Sender {
+        &self.sender
     }
 
     /// The field of form-encoded bodies that carries the JSON.

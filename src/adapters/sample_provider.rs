@@ -33,6 +33,8 @@ impl Provider {
             normalize: adapter.normalize().cloned(),
             backfills: Arc::clone(adapter.backfills()),
             warnings: Vec::new(),
+            notes: Vec::new(),
+            sender: adapter.sender().clone(),
         }
     }
 }

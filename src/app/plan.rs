@@ -203,6 +203,22 @@ fn log_everything() -> Result<HandlerSpec, HandlerError> {
 
 /// What deserves a look about a provider, each with its place in the configuration.
 pub(crate) fn provider_warnings(config: &Config, path: &str, provider: &Provider) -> Vec<Problem> {
+    let warnings = provider.warnings().iter();
+    let mut warnings: Vec<Problem> = warnings.map(|text| placed(config, path, text)).collect();
+    if provider.awaits_secret() && config.store.seal_key.is_none() {
+        warnings.push(config.problem(path, NO_SEAL_KEY));
+    }
+    warnings
+}
+
+/// What is right and looks odd.
+pub(crate) fn provider_notes(config: &Config, path: &str, provider: &Provider) -> Vec<Problem> {
+    let notes = provider.notes().iter();
+    notes.map(|text| placed(config, path, text)).collect()
+}
+
+/// A sentence about a provider, with the key that it is about.
+fn placed(config: &Config, path: &str, text: &str) -> Problem {
     let place = |text: &str| {
         let secret = text
             .strip_prefix("secret ")
@@ -217,12 +233,7 @@ pub(crate) fn provider_warnings(config: &Config, path: &str, provider: &Provider
             None => path.to_owned(),
         }
     };
-    let warnings = provider.warnings().iter();
-    let mut warnings: Vec<Problem> = warnings.map(|text| config.problem(&place(text), text)).collect();
-    if provider.awaits_secret() && config.store.seal_key.is_none() {
-        warnings.push(config.problem(path, NO_SEAL_KEY));
-    }
-    warnings
+    config.problem(&place(text), text)
 }
 
 pub(crate) fn provider_problem(config: &Config, path: &str, error: &ProviderError) -> Problem {

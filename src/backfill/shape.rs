@@ -110,6 +110,7 @@ impl<'a> Shaper<'a> {
         Ok(Ok(events
             .into_iter()
             .map(|event| {
+                let headers = event.headers(&stored);
                 let payload = Bytes::from(event.payload.into_owned());
                 NewEvent {
                     provider: provider.name.clone(),
@@ -119,7 +120,7 @@ impl<'a> Shaper<'a> {
                     body_sha256: Sha256::digest(&payload).into(),
                     payload,
                     content_type: content_type.clone(),
-                    headers: stored.clone(),
+                    headers,
                     ordering_key: event.ordering_key,
                     occurred_at: event.occurred_at,
                 }

@@ -10,10 +10,12 @@ use serde_json::json;
 use super::{
     context::Context,
     output::{code, table},
+    providers::received::{self, Received},
 };
 use crate::{
     app::{self, Plan},
     config::{Config, ConfigError, Problem, Secrets},
+    store::Schema,
 };
 use store::Looked;
 
@@ -32,9 +34,11 @@ pub(super) async fn run(context: &Context) -> anyhow::Result<ExitCode> {
     });
     let checked = match checked {
         Ok((config, mut plan)) => {
-            store::look(context, &config, &mut plan)
-                .await
-                .map(|store| Checked { config, plan, store })
+            let looked = store::look(context, &config, &mut plan).await;
+            if let Ok(Looked::At(Schema::Current | Schema::Newer)) = &looked {
+                received(context, &config, &mut plan).await;
+            }
+            looked.map(|store| Checked { config, plan, store })
         }
         Err(error) => Err(error),
     };
@@ -51,6 +55,22 @@ pub(super) async fn run(context: &Context) -> anyhow::Result<ExitCode> {
         }
         Ok(checked) if out.json => as_json(context, &checked),
         Ok(checked) => as_text(context, &checked),
+    }
+}
+
+/// Adds what the events and the refused requests in the store show.
+async fn received(context: &Context, config: &Config, plan: &mut Plan) {
+    match received::look(context, config, &plan.registry).await {
+        Received::Nothing => {}
+        Received::Forms(forms) => {
+            let warnings = forms.into_iter();
+            let warnings = warnings.map(|(index, count)| received::came_as_forms(config, index, count));
+            plan.warnings.extend(warnings);
+        }
+        Received::Unknown(why) => {
+            let why = format!("what came already was not looked at: {why}");
+            plan.warnings.push(config.problem("store.url", why));
+        }
     }
 }
 

@@ -46,6 +46,10 @@ enum Fault {
     Tampered,
     /// Signed with another secret
     WrongKey,
+    /// A text that is no signature where it belongs
+    Malformed,
+    /// Not signed
+    Missing,
     /// The same event twice: both are acknowledged, one is stored
     Duplicate,
 }
@@ -70,6 +74,8 @@ impl Trigger {
             Some(Fault::Stale) => Bad::Stale,
             Some(Fault::Tampered) => Bad::Tampered,
             Some(Fault::WrongKey) => Bad::WrongKey,
+            Some(Fault::Malformed) => Bad::Malformed,
+            Some(Fault::Missing) => Bad::Missing,
         };
         let mut right = true;
         for _ in 0..self.count {

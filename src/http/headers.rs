@@ -2,6 +2,8 @@
 
 use actix_web::http::header::HeaderMap;
 
+use crate::adapters::KEPT;
+
 /// Headers that say something about the content and are sent by everyone.
 const COMMON: [&str; 10] = [
     "content-type",
@@ -56,10 +58,10 @@ const MAX_TOTAL: usize = 8 * 1024;
 ///
 /// Kept are [`COMMON`] and the sender's own: `x-…`, `webhook-…`, `svix-…`, `ce-…` and any other name with a hyphen
 /// whose last words say id, event, topic, type, timestamp and the like. A name that could be a credential is dropped
-/// first, whatever else it says.
+/// first, whatever else it says; and what an adapter keeps of a batch is stored under names that no sender can use.
 #[must_use]
 pub(super) fn is_stored(name: &str, proofs: &[Box<str>]) -> bool {
-    if proofs.iter().any(|proof| **proof == *name) {
+    if proofs.iter().any(|proof| **proof == *name) || name.starts_with(KEPT) {
         return false;
     }
     if COMMON.contains(&name) {
@@ -233,6 +235,7 @@ mod tests {
             "x-csrf-id",
             "origin",
             "referer",
+            "x-envelope-realm-id",
         ] {
             assert!(!is_stored(name, &proofs), "{name}");
         }

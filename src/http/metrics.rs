@@ -1,9 +1,11 @@
 //! The metrics of the HTTP surface: their names, and the handles that the hot path keeps, registered once per provider
 //! and not looked up per request. The recorder must be installed before a provider is registered.
 
+use std::time::Duration;
+
 use metrics::{Counter, Gauge, Histogram};
 
-use crate::{domain::OUTBOX, store::Accepted};
+use crate::{adapters::Sender, domain::OUTBOX, store::Accepted};
 
 /// Events stored for the first time. Labels: `provider`.
 pub const ACCEPTED: &str = "cerca_events_accepted_total";
@@ -34,6 +36,15 @@ pub const BODY_BYTES: &str = "cerca_body_bytes_in_flight";
 
 /// Calls of URLs that confirm subscriptions. Labels: `provider`, `outcome` (`confirmed`, `failed`, `given_up`).
 pub const CONFIRMATIONS: &str = "cerca_confirmations_total";
+
+/// How long the sender waits for an answer, where that is known. Labels: `provider`.
+pub const SENDER_TIMEOUT: &str = "cerca_sender_timeout_seconds";
+/// How long the sender tries one event, at least, where that is known; 0 where it does not try again. Labels: `provider`.
+pub const SENDER_RETRIES: &str = "cerca_sender_retries_seconds";
+/// How long the sender fails until it turns its webhook off, where that is known. Labels: `provider`.
+pub const SENDER_DISABLES: &str = "cerca_sender_disables_seconds";
+/// How often the sender fails until it turns its webhook off, where that is known. Labels: `provider`.
+pub const SENDER_FAILURES: &str = "cerca_sender_disables_failures";
 
 /// Events by status, read from the store at scrape. Labels: `status`.
 pub const EVENTS: &str = "cerca_events";
@@ -76,6 +87,17 @@ pub fn describe() {
     );
     histogram!(ACK_SECONDS, Unit::Seconds, "Time from request head to commit");
     gauge!(BODY_BYTES, Unit::Bytes, "Bytes of request bodies in memory");
+    gauge!(SENDER_TIMEOUT, Unit::Seconds, "How long the sender waits for an answer");
+    gauge!(SENDER_RETRIES, Unit::Seconds, "How long the sender tries one event");
+    gauge!(
+        SENDER_DISABLES,
+        Unit::Seconds,
+        "How long the sender fails until it turns its webhook off"
+    );
+    gauge!(
+        SENDER_FAILURES,
+        "How often the sender fails until it turns its webhook off"
+    );
     gauge!(EVENTS, "Events by status");
     gauge!(CONFLICTS_STORED, "Conflicts recorded");
     gauge!(DELIVERIES, "Deliveries in the work list by handler and state");
@@ -121,6 +143,21 @@ impl ProviderMetrics {
             unrouted: metrics::counter!(UNROUTED, "provider" => provider.clone()),
             handshakes: metrics::counter!(HANDSHAKES, "provider" => provider.clone()),
             ack_seconds: metrics::histogram!(ACK_SECONDS, "provider" => provider),
+        }
+    }
+}
+
+/// Tells what is known of how the provider's sender delivers, for rules that compare with it.
+pub(super) fn tell_sender(provider: &str, sender: &Sender) {
+    let seconds = |duration: Option<Duration>| duration.map(|duration| duration.as_secs_f64());
+    for (name, value) in [
+        (SENDER_TIMEOUT, seconds(sender.timeout)),
+        (SENDER_RETRIES, seconds(sender.retries_for)),
+        (SENDER_DISABLES, seconds(sender.disables_after)),
+        (SENDER_FAILURES, sender.disables_failures.map(f64::from)),
+    ] {
+        if let Some(value) = value {
+            metrics::gauge!(name, "provider" => provider.to_owned()).set(value);
         }
     }
 }

@@ -11,7 +11,10 @@ use crate::{
     domain::{Bucket, Rate},
 };
 
-use super::{log_gate::LogGate, metrics::ProviderMetrics};
+use super::{
+    log_gate::LogGate,
+    metrics::{self, ProviderMetrics},
+};
 
 /// A registered provider, ready to receive.
 pub struct Endpoint {
@@ -20,6 +23,8 @@ pub struct Endpoint {
     pub(super) proof_headers: Box<[Box<str>]>,
     pub(super) metrics: ProviderMetrics,
     pub(super) log_gate: LogGate,
+    /// How long to wait for the commit.
+    pub(super) patience: Duration,
     /// The provider's rate limit, as far as it is used up.
     bucket: Option<(Rate, Arc<Bucket>)>,
 }
@@ -36,8 +41,10 @@ impl Endpoint {
                 .filter(|(of, _)| *of == rate);
             kept.unwrap_or_else(|| (rate, Arc::new(Bucket::new(rate))))
         });
+        metrics::tell_sender(&provider.name, provider.sender());
         Self {
             bucket,
+            patience: patience(provider.sender().timeout),
             metrics: ProviderMetrics::register(&provider.name, provider.secrets.len()),
             proof_headers: proof_headers(&provider),
             log_gate: LogGate::default(),
@@ -65,6 +72,18 @@ impl Endpoint {
         let names: Vec<&str> = self.provider.rules.signatures.iter().map(|rule| &*rule.name).collect();
         names.join(", ")
     }
+}
+
+/// How long a commit may take until the sender is told to come again. Several senders give up after 3 to 5 s and then
+/// learn nothing; the others hear here that they are to come back.
+const ACCEPT: Duration = Duration::from_secs(5);
+/// No commit is given up sooner, however impatient a sender is.
+const LEAST: Duration = Duration::from_secs(1);
+
+/// A little less than the sender waits, where that is known and short.
+fn patience(timeout: Option<Duration>) -> Duration {
+    let heard = timeout.map_or(ACCEPT, |timeout| timeout * 9 / 10);
+    heard.clamp(LEAST, ACCEPT)
 }
 
 fn proof_headers(provider: &Provider) -> Box<[Box<str>]> {
@@ -147,5 +166,24 @@ impl Providers {
     #[must_use]
     pub fn adapter(&self, name: &str) -> Option<Arc<str>> {
         self.get(name).map(|endpoint| endpoint.provider.adapter.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sender_that_waits_for_less_hears_before_it_gives_up() {
+        for (timeout_ms, expected) in [
+            (None, 5_000),
+            (Some(30_000), 5_000),
+            (Some(5_000), 4_500),
+            (Some(3_000), 2_700),
+            (Some(1_000), 1_000),
+        ] {
+            let patience = patience(timeout_ms.map(Duration::from_millis));
+            assert_eq!(patience, Duration::from_millis(expected), "{timeout_ms:?}");
+        }
     }
 }

@@ -178,6 +178,7 @@ fn read(
         .find(|(name, _)| name == "content-type")
         .map(|(_, value)| value.clone());
     let events = events.into_iter().map(|event| {
+        let headers = event.headers(&stored);
         let payload = Bytes::from(event.payload.into_owned());
         NewEvent {
             provider: provider.name.clone(),
@@ -187,7 +188,7 @@ fn read(
             body_sha256: Sha256::digest(&payload).into(),
             payload,
             content_type: content_type.clone(),
-            headers: stored.clone(),
+            headers,
             ordering_key: event.ordering_key,
             occurred_at: event.occurred_at,
         }

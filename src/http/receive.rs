@@ -8,7 +8,7 @@ use std::{
     borrow::Cow,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use actix_web::{
@@ -40,10 +40,6 @@ use super::{
 
 /// What the URL of a provider takes: GET and HEAD are for the handshakes of some senders.
 const METHODS: &str = "POST, GET, HEAD";
-
-/// How long to wait for the commit. Several senders give up after 3 to 5 s and then learn nothing; the others hear here
-/// that they are to come back.
-const ACCEPT: Duration = Duration::from_secs(5);
 
 /// The route of every method on `/webhooks/{provider}`, with or without a trailing slash.
 pub(super) async fn receive(request: HttpRequest, mut payload: web::Payload, state: web::Data<State>) -> HttpResponse {
@@ -272,6 +268,7 @@ fn new_events(
     events
         .into_iter()
         .map(|event| {
+            let headers = event.headers(&stored_headers);
             let payload = share_bytes(body, event.payload);
             NewEvent {
                 provider: provider.name.clone(),
@@ -281,7 +278,7 @@ fn new_events(
                 body_sha256: Sha256::digest(&payload).into(),
                 payload,
                 content_type: content_type.clone(),
-                headers: stored_headers.clone(),
+                headers,
                 ordering_key: event.ordering_key,
                 occurred_at: event.occurred_at,
             }
@@ -315,7 +312,7 @@ async fn store(events: Vec<NewEvent>, state: &State, endpoint: &Endpoint) -> Res
         false => Vec::new(),
     };
     let routed: Vec<bool> = events.iter().map(|event| !event.routes.is_empty()).collect();
-    let Ok(accepted) = timeout(ACCEPT, state.store.accept(events)).await else {
+    let Ok(accepted) = timeout(endpoint.patience, state.store.accept(events)).await else {
         // It may be stored all the same; the sender's next try is then a duplicate.
         let problem = Problem::unavailable("the store is slow; send it again");
         return Err(Refusal::new("slow", problem));
@@ -359,7 +356,7 @@ async fn revive(ids: impl Iterator<Item = String>, state: &State, endpoint: &End
             actor: format!("provider:{provider}"),
             reason: Some("the provider sent the event again".to_owned()),
         };
-        let Ok(revived) = timeout(ACCEPT, state.store.revive(provider, &id, who)).await else {
+        let Ok(revived) = timeout(endpoint.patience, state.store.revive(provider, &id, who)).await else {
             let problem = Problem::unavailable("the store is slow; send it again");
             return Err(Refusal::new("slow", problem));
         };

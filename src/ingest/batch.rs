@@ -40,6 +40,10 @@ pub(crate) fn items<'s>(scope: &'s Scope<'_, '_>) -> Result<Option<Vec<Item<'s>>
     let mut items = Vec::new();
     let mut is_batch = false;
     for path in &batch.items {
+        // Beside arrays, lines are what is no JSON document as a whole.
+        if path.separator == Some(b'\n') && batch.items.len() > 1 && is_json(scope) {
+            continue;
+        }
         if let Some(separator) = path.separator {
             is_batch |= split(scope, path, separator, &mut items);
             continue;
@@ -68,6 +72,11 @@ pub(crate) fn payload<'a>(scope: &Scope<'_, 'a>, item: &[u8]) -> Cow<'a, [u8]> {
         Some(same) if std::ptr::eq(same, item) => Cow::Borrowed(same),
         _ => Cow::Owned(item.to_vec()),
     }
+}
+
+/// Whether the body is one JSON document.
+fn is_json(scope: &Scope<'_, '_>) -> bool {
+    scope.body_document().is_some_and(|document| document.found.is_ok())
 }
 
 fn array<'s>(scope: &'s Scope<'_, '_>, path: &ItemPath) -> Option<&'s [u8]> {

@@ -148,3 +148,51 @@ fn handshakes_are_answered_or_refused() {
     let split = request(&provider, "POST", "https://h/p?h=1%0d%0aSet-Cookie:a", &none, b"");
     assert_eq!(split.unwrap_err(), Rejection::Handshake { status: 401 });
 }
+
+#[test]
+fn an_item_takes_along_what_it_is_an_item_of() {
+    let manifest = "title='t'\n[[signature]]\nscheme='token'\nsource='header:X-T'\n[event]\nid='item:/id'\n\
+        [batch]\nitems='body:/of/*/items/*'\nkeep={ realm-id='body:/of/*/realm', kind='{body:/a}-{body:/b}' }";
+    let provider = provider(manifest, &["s"]);
+    let token = HeaderList::new(vec![("X-T", b"s")]);
+    let body = br#"{"a":1,"of":[{"realm":"x","items":[{"id":1},{"id":2}]},{"realm":{"y":1},"items":[{"id":3}]},{"items":[{"id":4}]}],"b":2}"#;
+    let events = events(run(&provider, &token, body));
+    let kept = |index: usize| events[index].headers("{\"x-a\":\"1\"}");
+    for index in [0, 1] {
+        assert_eq!(
+            kept(index),
+            r#"{"x-a":"1","x-envelope-kind":"1-2","x-envelope-realm-id":"x"}"#
+        );
+    }
+    assert_eq!(
+        kept(2),
+        r#"{"x-a":"1","x-envelope-kind":"1-2","x-envelope-realm-id":"{\"y\":1}"}"#
+    );
+    assert_eq!(kept(3), r#"{"x-a":"1","x-envelope-kind":"1-2"}"#);
+    assert_eq!(&*events[3].payload, br#"{"id":4}"#);
+
+    let wrong = manifest.replace("realm-id", "Realm");
+    let error = crate::adapters::Adapter::parse("p", &wrong).unwrap_err();
+    assert!(
+        error.to_string().contains("`batch.keep.Realm`: expected a name of a-z"),
+        "{error}"
+    );
+}
+
+#[test]
+fn beside_arrays_lines_are_what_is_no_document() {
+    let manifest = "title='t'\n[[signature]]\nscheme='token'\nsource='header:X-T'\n[event]\nid=['item:/id','body:/id']\n\
+        [batch]\nitems=['body:/*','lines']";
+    let provider = provider(manifest, &["s"]);
+    let token = HeaderList::new(vec![("X-T", b"s")]);
+    let ids = |body: &'static [u8]| -> Vec<String> {
+        let events = events(run(&provider, &token, body));
+        events.into_iter().map(|event| event.id).collect()
+    };
+    assert_eq!(ids(b"[{\"id\":1},\n{\"id\":2}]\n"), ["1", "2"]);
+    assert_eq!(ids(b"{\"id\":1}\n\n{\"id\":2}\r\n"), ["1", "2"]);
+    assert_eq!(ids(b"{\"id\":1}\n"), ["1"]);
+    assert_eq!(ids(b"{\n\"id\":1\n}"), ["1"]);
+    let cut = run(&provider, &token, b"{\"id\":1}\n{\"id\"");
+    assert!(matches!(cut, Err(Rejection::MalformedBody(_))), "{cut:?}");
+}

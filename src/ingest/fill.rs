@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, HashMap};
 use base64::Engine as _;
 use jiff::Timestamp;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use rand::RngExt as _;
 
 use super::OwnedRequest;
+use crate::adapters::{Hash, hash};
 
 /// Fills what a sample leaves open. The same name gives the same value throughout one request.
 pub(crate) struct Filler<'a> {
@@ -15,6 +15,8 @@ pub(crate) struct Filler<'a> {
     now: Timestamp,
     secret: &'a str,
     options: &'a BTreeMap<String, String>,
+    /// What random values are made from, where they must be the same each time.
+    seed: Option<&'a str>,
 }
 
 /// Filled in by signing, not before.
@@ -31,7 +33,13 @@ impl<'a> Filler<'a> {
             now,
             secret,
             options,
+            seed: None,
         }
+    }
+
+    /// With values that follow from a seed in place of random ones.
+    pub(crate) fn seeded(self, seed: Option<&'a str>) -> Self {
+        Self { seed, ..self }
     }
 
     /// Fills URL, header values and body.
@@ -93,14 +101,28 @@ impl<'a> Filler<'a> {
         out
     }
 
+    /// Random bytes, or those that follow from the seed and this name.
+    fn bytes(&self, name: &str) -> [u8; 16] {
+        let Some(seed) = self.seed else {
+            return rand::random();
+        };
+        let digest = hash(Hash::Sha256, format!("{seed}/{name}").as_bytes());
+        std::array::from_fn(|at| digest.bytes()[at])
+    }
+
     fn value(&mut self, name: &str) -> Option<String> {
         if let Some(value) = self.values.get(name) {
             return Some(value.clone());
         }
         let value = match name.split(':').next()? {
-            "uuid" => uuid(),
-            "hex24" => hex::encode(rand::random::<[u8; 12]>()),
-            "digits10" => rand::rng().random_range(1_000_000_000_u64..10_000_000_000).to_string(),
+            "uuid" => uuid(self.bytes(name)),
+            "hex24" => hex::encode(&self.bytes(name)[..12]),
+            "digits10" => {
+                let number = self.bytes(name)[..8]
+                    .iter()
+                    .fold(0, |all, byte| all << 8 | u64::from(*byte));
+                (1_000_000_000 + number % 9_000_000_000).to_string()
+            }
             "unix" => self.now.as_second().to_string(),
             "unix_ms" => self.now.as_millisecond().to_string(),
             "rfc3339" => self.now.to_string(),
@@ -114,9 +136,8 @@ impl<'a> Filler<'a> {
     }
 }
 
-/// A random UUID (version 4).
-fn uuid() -> String {
-    let mut bytes: [u8; 16] = rand::random();
+/// A UUID (version 4) of these bytes.
+fn uuid(mut bytes: [u8; 16]) -> String {
     bytes[6] = bytes[6] & 0x0f | 0x40;
     bytes[8] = bytes[8] & 0x3f | 0x80;
     let text = hex::encode(bytes);

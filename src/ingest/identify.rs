@@ -11,7 +11,7 @@ use super::{
     time,
 };
 use crate::{
-    adapters::{Expr, Function, Selector},
+    adapters::{Expr, Function, Selector, Template},
     json,
 };
 
@@ -85,8 +85,19 @@ fn event<'a>(scope: &Scope<'_, '_>, frame: Frame<'_>, payload: Cow<'a, [u8]>) ->
             .first(&selectors.time, frame)
             .and_then(|value| time::event(&value, selectors.utc_offset)),
         ordering_key: text(&selectors.ordering),
+        kept: kept(scope, frame),
         payload,
     })
+}
+
+/// What an item of a batch takes along of the whole. A value that cannot be stored as a key is left out.
+fn kept(scope: &Scope<'_, '_>, frame: Frame<'_>) -> Vec<(String, String)> {
+    let batch = scope.provider.rules.batch.as_ref();
+    let Some(batch) = batch.filter(|_| frame.item.is_some()) else {
+        return Vec::new();
+    };
+    let value = |(name, template): &(String, Template)| Some((name.clone(), key(&scope.text(template, frame)?)?));
+    batch.keep.iter().filter_map(value).collect()
 }
 
 /// What makes the event unique, and the sender's own id where that is another.

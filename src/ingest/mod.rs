@@ -16,6 +16,7 @@ mod handshake;
 mod http_text;
 mod identify;
 mod jwt;
+mod make_vectors;
 mod multipart;
 mod normalize;
 mod oracle;
@@ -23,6 +24,7 @@ mod place;
 mod scope;
 mod sign;
 mod sign_jwt;
+mod spoil;
 mod time;
 mod url;
 mod vectors;
@@ -32,6 +34,7 @@ mod xml;
 pub use examine::{Finding, examine};
 pub use explain::{Mark, Step, explain};
 pub use http_text::{HttpTextError, OwnedRequest};
+pub use make_vectors::{BASIS, MadeVector, MakeError, make_vectors};
 pub use normalize::{Normalized, Original};
 pub use sign::{Bad, SignError, sign};
 pub use vectors::{VectorError, VectorEvent, VectorResult, run_vectors, try_vectors};
@@ -131,8 +134,24 @@ pub struct Identified<'a> {
     pub event_type: Option<String>,
     pub occurred_at: Option<Timestamp>,
     pub ordering_key: Option<String>,
+    /// What of the whole request is kept with an item of a batch, by the name of the header that it is stored as.
+    pub kept: Vec<(String, String)>,
     /// The whole body, or the exact bytes of the item. Borrowed from the request wherever it can be.
     pub payload: Cow<'a, [u8]>,
+}
+
+impl Identified<'_> {
+    /// The stored headers of the request, a JSON object of texts, with what is kept of it in addition.
+    #[must_use]
+    pub fn headers(&self, stored: &str) -> String {
+        if self.kept.is_empty() {
+            return stored.to_owned();
+        }
+        let mut all: serde_json::Map<String, serde_json::Value> = serde_json::from_str(stored).unwrap_or_default();
+        let kept = self.kept.iter();
+        all.extend(kept.map(|(name, value)| (name.clone(), value.as_str().into())));
+        serde_json::Value::Object(all).to_string()
+    }
 }
 
 /// Why a request is refused. A closed list: each has one label for metrics and one status.
@@ -186,6 +205,12 @@ impl Rejection {
             Self::CannotVerifyNow { .. } => 503,
             _ => 401,
         }
+    }
+
+    /// Whether the sender is proved, and only what was sent cannot be read.
+    #[must_use]
+    pub fn is_authentic(&self) -> bool {
+        matches!(self, Self::MalformedBody(_) | Self::MissingId)
     }
 
     /// A short constant name, for metrics and quarantine.

@@ -11,7 +11,7 @@ use super::{
     fill::Filler,
     place::place,
     scope::{Frame, Scope},
-    sign_jwt, time, verify,
+    sign_jwt, spoil, time, verify,
 };
 use crate::adapters::{Cipher, Digester, Encoding, Expr, Key, Material, Provider, Scheme, Signature};
 
@@ -30,6 +30,10 @@ pub enum Bad {
     Tampered,
     /// Signed with another secret.
     WrongKey,
+    /// A text that is no signature where it belongs.
+    Malformed,
+    /// No signature at all.
+    Missing,
 }
 
 /// Why a sample cannot be signed.
@@ -78,50 +82,68 @@ impl<'k> Signer<'k> {
     }
 }
 
+/// A sample, and what it is a sample for.
+#[derive(Clone, Copy)]
+pub(super) struct Draft<'a> {
+    pub(super) provider: &'a Provider,
+    pub(super) sample: &'a OwnedRequest,
+    /// Where the values of placeholders must be the same each time.
+    pub(super) seed: Option<&'a str>,
+}
+
+impl Draft<'_> {
+    /// The request before it is signed.
+    pub(super) fn fill(&self, now: Timestamp, secret: &str) -> OwnedRequest {
+        let mut filler = Filler::new(now, secret, &self.provider.options).seeded(self.seed);
+        let mut filled = filler.request(self.sample);
+        encrypt(self.provider, &mut filled);
+        filled
+    }
+
+    /// Signs it, by the first rule that then verifies.
+    ///
+    /// # Errors
+    /// As [`sign`].
+    pub(super) fn sign(&self, now: Timestamp, bad: Bad) -> Result<OwnedRequest, SignError> {
+        let provider = self.provider;
+        let secret = provider.secrets.first().map_or("", |secret| secret.expose_secret());
+        let filled = self.fill(now, secret);
+        if !provider.rules.verify {
+            return match bad {
+                Bad::None => Ok(filled),
+                _ => Err(SignError::NothingToBreak),
+            };
+        }
+        let (rule, key) = choose(provider, &filled, now)?;
+        let key = Signer::new(key);
+        match bad {
+            Bad::None => attempt(provider, rule, key, &filled, now),
+            Bad::Stale => {
+                let tolerance = rule.tolerance.ok_or(SignError::NotTimed)?;
+                let then =
+                    Timestamp::from_second(now.as_second() - tolerance - STALE_BY).map_err(|_| SignError::NotTimed)?;
+                attempt(provider, rule, key, &self.fill(then, secret), then)
+            }
+            bad => spoil::spoil(*self, rule, key, &filled, now, bad),
+        }
+        .map_err(|error| match error {
+            SignError::NoRule(why) => SignError::NoRule(format!("{}: {why}", rule.name)),
+            other => other,
+        })
+    }
+}
+
 /// Fills the placeholders of a sample and signs it, by the first rule that then verifies.
 ///
 /// # Errors
 /// [`SignError`], where no rule fits the sample, or there is no such way to be wrong.
 pub fn sign(provider: &Provider, sample: &OwnedRequest, now: Timestamp, bad: Bad) -> Result<OwnedRequest, SignError> {
-    let secret = provider.secrets.first().map_or("", |secret| secret.expose_secret());
-    let fill = |now: Timestamp, secret: &str| {
-        let mut filled = Filler::new(now, secret, &provider.options).request(sample);
-        encrypt(provider, &mut filled);
-        filled
+    let draft = Draft {
+        provider,
+        sample,
+        seed: None,
     };
-    if !provider.rules.verify {
-        return match bad {
-            Bad::None => Ok(fill(now, secret)),
-            _ => Err(SignError::NothingToBreak),
-        };
-    }
-    let filled = fill(now, secret);
-    let (rule, key) = choose(provider, &filled, now)?;
-    let key = Signer::new(key);
-    match bad {
-        Bad::None => attempt(provider, rule, key, &filled, now),
-        Bad::Stale => {
-            let tolerance = rule.tolerance.ok_or(SignError::NotTimed)?;
-            let then =
-                Timestamp::from_second(now.as_second() - tolerance - STALE_BY).map_err(|_| SignError::NotTimed)?;
-            let filled = fill(then, secret);
-            attempt(provider, rule, key, &filled, then)
-        }
-        Bad::WrongKey => wrong_key(provider, rule, key, sample, &filled, now),
-        Bad::Tampered => {
-            let mut request = attempt(provider, rule, key, &filled, now)?;
-            tamper(&mut request.body);
-            match proves(provider, &request, now) {
-                false => Ok(request),
-                // The body is not what this scheme signs.
-                true => wrong_key(provider, rule, key, sample, &filled, now),
-            }
-        }
-    }
-    .map_err(|error| match error {
-        SignError::NoRule(why) => SignError::NoRule(format!("{}: {why}", rule.name)),
-        other => other,
-    })
+    draft.sign(now, bad)
 }
 
 /// The first rule by which the request, signed, verifies.
@@ -175,51 +197,10 @@ fn encrypt_signed(provider: &Provider, request: &mut OwnedRequest, signed: &str)
     Ok(())
 }
 
-fn proves(provider: &Provider, request: &OwnedRequest, now: Timestamp) -> bool {
+/// Whether its signature holds.
+pub(super) fn proves(provider: &Provider, request: &OwnedRequest, now: Timestamp) -> bool {
     let headers = request.header_list();
     verify::verify(&Scope::new(provider, request.raw(&headers), now)).is_ok()
-}
-
-fn wrong_key(
-    provider: &Provider,
-    rule: &Signature,
-    key: Signer<'_>,
-    sample: &OwnedRequest,
-    filled: &OwnedRequest,
-    now: Timestamp,
-) -> Result<OwnedRequest, SignError> {
-    const WRONG: &str = "not-the-secret:of-this-provider";
-    let other = match (key.key, rule.scheme) {
-        (Material::Mac(_), Scheme::Hmac(hash)) => {
-            Some(Material::Mac(Box::new(Digester::keyed(hash, WRONG.as_bytes()))))
-        }
-        (Material::Text(_), _) => Some(Material::Text(WRONG.into())),
-        _ => None,
-    };
-    let key = match &other {
-        // There the pair's first part is a secret too.
-        Some(other) if matches!(rule.scheme, Scheme::Hash(_)) && key.id.is_some() => Signer {
-            key: other,
-            id: Some(b"not-the-secret"),
-            ..key
-        },
-        Some(other) => Signer { key: other, ..key },
-        None => Signer { spoil: true, ..key },
-    };
-    let request = attempt(provider, rule, key, filled, now)?;
-    match proves(provider, &request, now) {
-        false => Ok(request),
-        // The sample itself carries the secret.
-        true => Ok(Filler::new(now, WRONG, &provider.options).request(sample)),
-    }
-}
-
-/// Changes one digit, or adds a space where there is none.
-fn tamper(body: &mut Vec<u8>) {
-    match body.iter().rposition(u8::is_ascii_digit) {
-        Some(at) => body[at] = if body[at] == b'9' { b'0' } else { body[at] + 1 },
-        None => body.push(b' '),
-    }
 }
 
 /// Signs a request by one rule, as of a time.
@@ -229,6 +210,18 @@ pub(super) fn attempt(
     key: Signer<'_>,
     filled: &OwnedRequest,
     now: Timestamp,
+) -> Result<OwnedRequest, SignError> {
+    attempt_with(provider, rule, key, filled, now, &|signature| signature)
+}
+
+/// The same, with another text in the place of each signature.
+pub(super) fn attempt_with(
+    provider: &Provider,
+    rule: &Signature,
+    key: Signer<'_>,
+    filled: &OwnedRequest,
+    now: Timestamp,
+    written: &dyn Fn(String) -> String,
 ) -> Result<OwnedRequest, SignError> {
     let mut request = filled.clone();
     let time = time::write(now, rule.timestamp_format);
@@ -247,6 +240,7 @@ pub(super) fn attempt(
             }
         }
     };
+    let values: Vec<String> = values.into_iter().map(written).collect();
     match (rule.sources.first(), values.first()) {
         (Some(Expr::Decrypted), Some(signed)) => encrypt_signed(provider, &mut request, signed)?,
         _ => place(&mut request, rule, values)?,

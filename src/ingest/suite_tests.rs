@@ -102,35 +102,39 @@ fn reason(provider: &Provider, request: &OwnedRequest) -> Option<&'static str> {
 fn every_sample_signs_and_verifies_and_no_bad_one_does() {
     let registry = Registry::embedded();
     for adapter in registry.iter() {
-        assert!(!adapter.samples().is_empty(), "{}: no samples", adapter.name);
-        let provider = provider(adapter, &registry);
-        for (name, text) in adapter.samples() {
-            let at = format!("{}/{name}", adapter.name);
-            let sample = OwnedRequest::parse_sample(text, &provider.public_url).unwrap();
-            let signed = sign(&provider, &sample, now(), Bad::None).unwrap_or_else(|error| panic!("{at}: {error}"));
-            let headers = signed.header_list();
-            match ingest(&provider, &signed.raw(&headers), now()) {
-                Ok(Ingested::Events { events, .. }) => {
-                    assert!(!events.is_empty(), "{at}: no events");
-                    for event in events {
-                        assert!(!event.id.is_empty(), "{at}");
-                        assert!(event.event_type.is_some(), "{at}: no type");
-                        assert!(!event.id.contains("{{"), "{at}: {}", event.id);
-                    }
+        samples_sign_and_verify(adapter, &registry);
+    }
+}
+
+fn samples_sign_and_verify(adapter: &Adapter, registry: &Registry) {
+    assert!(!adapter.samples().is_empty(), "{}: no samples", adapter.name);
+    let provider = provider(adapter, registry);
+    for (name, text) in adapter.samples() {
+        let at = format!("{}/{name}", adapter.name);
+        let sample = OwnedRequest::parse_sample(text, &provider.public_url).unwrap();
+        let signed = sign(&provider, &sample, now(), Bad::None).unwrap_or_else(|error| panic!("{at}: {error}"));
+        let headers = signed.header_list();
+        match ingest(&provider, &signed.raw(&headers), now()) {
+            Ok(Ingested::Events { events, .. }) => {
+                assert!(!events.is_empty(), "{at}: no events");
+                for event in events {
+                    assert!(!event.id.is_empty(), "{at}");
+                    assert!(event.event_type.is_some(), "{at}: no type");
+                    assert!(!event.id.contains("{{"), "{at}: {}", event.id);
                 }
-                other => panic!("{at}: {other:?}"),
             }
-            for bad in [Bad::Tampered, Bad::WrongKey] {
-                let request = sign(&provider, &sample, now(), bad).unwrap();
-                let headers = request.header_list();
-                let refused = ingest(&provider, &request.raw(&headers), now()).err();
-                let status = refused.map(|rejection| rejection.status());
-                assert!(matches!(status, Some(400 | 401)), "{at}: {bad:?}: {status:?}");
-            }
-            match sign(&provider, &sample, now(), Bad::Stale) {
-                Ok(request) => assert_eq!(reason(&provider, &request), Some("stale"), "{at}"),
-                Err(error) => assert_eq!(error, SignError::NotTimed, "{at}"),
-            }
+            other => panic!("{at}: {other:?}"),
+        }
+        for bad in [Bad::Tampered, Bad::WrongKey, Bad::Malformed, Bad::Missing] {
+            let request = sign(&provider, &sample, now(), bad).unwrap();
+            let headers = request.header_list();
+            let refused = ingest(&provider, &request.raw(&headers), now()).err();
+            let status = refused.map(|rejection| rejection.status());
+            assert!(matches!(status, Some(400 | 401)), "{at}: {bad:?}: {status:?}");
+        }
+        match sign(&provider, &sample, now(), Bad::Stale) {
+            Ok(request) => assert_eq!(reason(&provider, &request), Some("stale"), "{at}"),
+            Err(error) => assert_eq!(error, SignError::NotTimed, "{at}"),
         }
     }
 }
@@ -196,22 +200,21 @@ fn a_key_is_pinned_for_every_rule_whose_keys_are_fetched() {
 #[test]
 fn the_vectors_of_every_folder_are_met() {
     let registry = Registry::embedded();
-    let mut wrong = Vec::new();
-    for adapter in registry.iter() {
-        let Some(text) = adapter.vectors() else {
-            wrong.push(format!("{}: no vectors", adapter.name));
-            continue;
-        };
-        for result in run_vectors(text, &registry).unwrap_or_else(|error| panic!("{}: {error}", adapter.name)) {
-            if !result.ok() {
-                wrong.push(format!(
-                    "{} {}: {:?} {:?}",
-                    result.provider, result.case, result.differences, result.reason
-                ));
-            }
-        }
-    }
+    let wrong: Vec<String> = registry.iter().flat_map(|adapter| unmet(adapter, &registry)).collect();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// What comes of the adapter's vectors that is not as they say.
+fn unmet(adapter: &Adapter, registry: &Registry) -> Vec<String> {
+    let name = &adapter.name;
+    let Some(text) = adapter.vectors() else {
+        return vec![format!("{name}: no vectors")];
+    };
+    let results = run_vectors(text, registry).unwrap_or_else(|error| panic!("{name}: {error}"));
+    let wrong = results.iter().filter(|result| !result.ok());
+    wrong
+        .map(|result| format!("{name} {}: {:?} {:?}", result.case, result.differences, result.reason))
+        .collect()
 }
 
 #[test]
@@ -227,27 +230,31 @@ fn no_folder_deserves_a_second_look() {
 }
 
 #[test]
-fn the_example_for_contributors_is_a_whole_adapter_in_ten_lines() {
+fn what_contributors_are_told_is_a_whole_adapter_in_ten_lines() {
     let text = include_str!("../../CONTRIBUTING.md");
-    let block = |mark: &str| text.split_once(mark).unwrap().1.split_once("```").unwrap().0;
-    let (manifest, sample) = (
-        block("```toml\n"),
-        block("and its sample, `samples/order.paid.http`:\n\n```\n"),
-    );
+    let block = |before: &str, mark: &str| {
+        let (_, rest) = text.split_once(before).unwrap();
+        let (_, rest) = rest.split_once(mark).unwrap();
+        rest.split_once("```").unwrap().0.to_owned()
+    };
+    let manifest = block("`providers/acme/adapter.toml`", "```toml\n");
     assert_eq!(manifest.lines().count(), 10);
-    let mut registry = Registry::default();
-    registry.insert(Adapter::parse("acme", manifest).unwrap());
-    let spec = ProviderSpec {
-        name: "acme".into(),
-        secrets: vec![SecretString::from("secret")],
-        ..ProviderSpec::default()
-    };
-    let acme = Provider::new(spec, &registry).unwrap();
-    let sample = OwnedRequest::parse_sample(sample.as_bytes(), "https://hooks.example.com").unwrap();
-    let signed = sign(&acme, &sample, now(), Bad::None).unwrap();
-    let headers = signed.header_list();
-    let Ok(Ingested::Events { events, .. }) = ingest(&acme, &signed.raw(&headers), now()) else {
-        panic!("refused");
-    };
-    assert_eq!(events[0].event_type.as_deref(), Some("order.paid"));
+    let directory = tempfile::TempDir::new().unwrap();
+    let folder = directory.path().join("acme");
+    std::fs::create_dir_all(folder.join("samples")).unwrap();
+    std::fs::write(folder.join("adapter.toml"), manifest).unwrap();
+    for name in ["samples/order.paid.http", "samples/order.refunded.http"] {
+        std::fs::write(folder.join(name), block(&format!("providers/acme/{name}`"), "```\n")).unwrap();
+    }
+    let registry = Registry::with_dir(directory.path()).unwrap();
+    let made = make_vectors(registry.get("acme").unwrap(), &registry, None).unwrap();
+    let lines: String = made.iter().map(|vector| format!("{}\n", vector.line)).collect();
+    std::fs::write(folder.join("vectors.jsonl"), lines).unwrap();
+
+    // All that is asked of the folders of the repository.
+    let registry = Registry::with_dir(directory.path()).unwrap();
+    let acme = registry.get("acme").unwrap();
+    samples_sign_and_verify(acme, &registry);
+    assert_eq!(unmet(acme, &registry), Vec::<String>::new());
+    assert_eq!(acme.lint(), Vec::<String>::new());
 }

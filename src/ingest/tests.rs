@@ -130,6 +130,7 @@ fn stripe_events_verify_and_are_identified() {
             event_type: Some("a.b".into()),
             occurred_at: Timestamp::from_second(1_767_225_000).ok(),
             ordering_key: Some("cus_1".into()),
+            kept: Vec::new(),
             payload: Cow::Borrowed(BODY),
         }]
     );

@@ -6,7 +6,7 @@ use secrecy::SecretString;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::{Answer, Ingested, Rejection, ingest, url};
+use super::{Answer, Identified, Ingested, ingest, url};
 use crate::{
     adapters::{Provider, ProviderSpec, Registry},
     domain::{HeaderList, RawRequest},
@@ -48,6 +48,15 @@ pub struct VectorEvent {
     pub id: Option<String>,
     #[serde(rename = "type")]
     pub event_type: Option<String>,
+}
+
+impl VectorEvent {
+    pub(super) fn of(event: Identified<'_>) -> Self {
+        Self {
+            id: Some(event.sender_id.unwrap_or(event.id)),
+            event_type: event.event_type,
+        }
+    }
 }
 
 /// A line that is no vector.
@@ -213,13 +222,7 @@ impl Outcome {
             Ok(Ingested::Events { events, .. }) => {
                 self.result.verified = true;
                 self.result.status = "event".into();
-                self.result.events = events
-                    .into_iter()
-                    .map(|event| VectorEvent {
-                        id: Some(event.sender_id.unwrap_or(event.id)),
-                        event_type: event.event_type,
-                    })
-                    .collect();
+                self.result.events = events.into_iter().map(VectorEvent::of).collect();
                 self.answer = Some(provider.response().clone());
             }
             Ok(Ingested::Handshake { answer, .. }) => {
@@ -228,7 +231,7 @@ impl Outcome {
                 self.answer = Some(answer);
             }
             Err(rejection) => {
-                self.result.verified = matches!(rejection, Rejection::MalformedBody(_) | Rejection::MissingId);
+                self.result.verified = rejection.is_authentic();
                 self.result.reason = Some(rejection.reason().into());
             }
         }

@@ -92,6 +92,87 @@ fn check_looks_into_samples_and_vectors() {
 }
 
 #[test]
+fn a_newcomer_adds_a_sender_as_contributing_says() {
+    let text = include_str!("../../CONTRIBUTING.md");
+    let block = |before: &str, mark: &str| {
+        let rest = text.split_once(before).unwrap().1.split_once(mark).unwrap().1;
+        rest.split_once("```").unwrap().0.to_owned()
+    };
+    let place = Place::new();
+    fs::create_dir_all(place.path().join("docs")).unwrap();
+    fs::create_dir_all(place.path().join("providers/acme/samples")).unwrap();
+    for (file, mark) in [
+        ("providers/acme/adapter.toml", "```toml\n"),
+        ("providers/acme/samples/order.paid.http", "```\n"),
+        ("providers/acme/samples/order.refunded.http", "```\n"),
+    ] {
+        fs::write(place.path().join(file), block(&format!("`{file}`"), mark)).unwrap();
+    }
+    let commands = block("two commands:", "```sh\n");
+    assert_eq!(commands.lines().count(), 2);
+    let run = |command: &str| {
+        let arguments = command
+            .split(" #")
+            .next()
+            .unwrap()
+            .trim()
+            .strip_prefix("cargo run -- ")
+            .unwrap();
+        let arguments = arguments.split(' ').chain(["--providers", "providers"]);
+        place.run(&arguments.collect::<Vec<_>>()).ok()
+    };
+    commands.lines().for_each(|command| drop(run(command)));
+    let checked = run("cargo run -- providers check acme").stdout;
+    assert!(
+        checked.contains("1 adapters read, 0 registered providers looked at, 0 errors, 0 notes"),
+        "{checked}"
+    );
+    let page = fs::read_to_string(place.path().join("docs/providers.md")).unwrap();
+    assert!(
+        page.contains("| `acme` | [Acme](https://docs.acme.example/webhooks) |"),
+        "{page}"
+    );
+    let path = place.path().join("providers/acme/vectors.jsonl");
+    let vectors = fs::read_to_string(&path).unwrap();
+    let cases = |text: &str| -> Vec<String> {
+        let case = |line: &str| serde_json::from_str::<serde_json::Value>(line).unwrap()["case"].to_string();
+        text.lines().map(case).collect()
+    };
+    assert_eq!(cases(&vectors).len(), 8, "{vectors}");
+
+    // Again it is the same; a line from elsewhere stays, and takes the place of one that is made.
+    run("cargo run -- providers vectors acme --write");
+    assert_eq!(fs::read_to_string(&path).unwrap(), vectors);
+    let theirs = vectors.lines().next().unwrap().replace(",\"basis\":\"sample\"", "");
+    fs::write(&path, format!("{vectors}{theirs}\n")).unwrap();
+    run("cargo run -- providers vectors acme --write");
+    let merged = fs::read_to_string(&path).unwrap();
+    assert_eq!(cases(&merged).len(), 8);
+    assert_eq!(merged.lines().last(), Some(theirs.as_str()));
+}
+
+#[test]
+fn vectors_are_not_written_where_the_folder_is_not_and_need_the_right_key() {
+    let place = Place::new();
+    place
+        .run(&["providers", "vectors", "stripe", "--write"])
+        .fails(1, "providers/stripe is not here");
+    place
+        .run(&["providers", "vectors", "wise"])
+        .fails(1, "the sender signs with a private key");
+    place
+        .run(&["providers", "vectors", "wise", "--secret", "env:NOT_SET_HERE"])
+        .fails(1, "--secret: the environment variable NOT_SET_HERE is not set");
+    let key = concat!("file:", env!("CARGO_MANIFEST_DIR"), "/tests/vectors/keys/rsa-1.pem");
+    let made = place.run(&["providers", "vectors", "wise", "--secret", key]).ok();
+    assert!(
+        made.objects().iter().any(|line| line["case"] == "missing signature"),
+        "{}",
+        made.stdout
+    );
+}
+
+#[test]
 fn a_vector_file_names_the_line_that_is_none() {
     let place = Place::new();
     fs::write(place.path().join("v.jsonl"), "\n\n{}\n").unwrap();
@@ -182,6 +263,14 @@ fn show_prints_what_is_needed_and_what_is_not_proved() {
         .objects();
     assert_eq!(json[0]["not_covered"][1]["not_covered"][0], "everything");
     assert_eq!(json[0]["needs"]["secret"], "shared");
+    let json = place.run(&["providers", "show", "bling", "--json"]).ok().objects();
+    let sender = &json[0]["sender"];
+    assert_eq!(
+        (&sender["retries_for_ms"], &sender["disables_after_ms"]),
+        (&259_200_000.into(), &259_200_000.into())
+    );
+    assert!(show("paddle").contains("Signing:    not told"), "{}", show("paddle"));
+    assert!(!show("bling").contains("Signing:"), "{}", show("bling"));
     let flutterwave = show("flutterwave");
     assert!(
         flutterwave.contains("Not proved by `v3`:") && flutterwave.contains("# accept = [\"v4\"]"),
@@ -222,7 +311,7 @@ fn a_pinned_key_is_all_that_counts_unless_both_are_accepted() {
     ));
     let server = place.serve();
     place.run(&["trigger", "stone"]).ok();
-    for bad in ["tampered", "wrong-key"] {
+    for bad in ["tampered", "wrong-key", "malformed", "missing"] {
         let ran = place.run(&["trigger", "stone", "--bad", bad]).ok();
         assert!(ran.stdout.contains("Refused, as it should be."), "{}", ran.stdout);
     }
@@ -259,6 +348,8 @@ fn forms_in_the_place_of_json_are_told_once_they_came() {
         ran.contains("provider[0]: 1 of the newest requests came as forms") && ran.contains("choose JSON"),
         "{ran}"
     );
+    let ran = place.run(&["check"]).ok().stdout;
+    assert!(ran.contains("1 of the newest requests came as forms"), "{ran}");
 }
 
 #[test]
@@ -266,7 +357,7 @@ fn the_example_for_contributors_works_as_it_is_written() {
     let text = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/CONTRIBUTING.md")).unwrap();
     let block = |mark: &str| text.split_once(mark).unwrap().1.split_once("```").unwrap().0;
     let manifest = block("```toml\n");
-    let sample = block("and its sample, `samples/order.paid.http`:\n\n```\n");
+    let sample = block("`providers/acme/samples/order.paid.http`:\n\n```\n");
     let place = Place::with("[[provider]]\nname = \"acme\"\nsecrets = [\"file:secret\"]\n");
     fs::write(place.path().join("secret"), "not-a-real-secret").unwrap();
     folder(

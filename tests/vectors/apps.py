@@ -125,11 +125,16 @@ def pandadoc(r, key, at):
 
 def persona_cases(c):
     good = c.request.get("Persona-Signature")
-    other = f"t={NOW - 2},v1={mac(c.other, f'{NOW - 2}.'.encode() + c.request.body).hex()}"
+    # Each group has a time of its own.
+    other = f"t={NOW - 4},v1={mac(c.other, f'{NOW - 4}.'.encode() + c.request.body).hex()}"
     for case, groups in (("two groups, the second holds", [other, good]), ("two groups, the first holds", [good, other])):
         r = c.request.copy()
         r.set("Persona-Signature", " ".join(groups))
         c.event(case, r, [c.key])
+    time, _, signature = good.partition(",")
+    r = c.request.copy()
+    r.set("Persona-Signature", f"t={NOW - 4},{signature} {time}")
+    c.rejected("the time of another group", r, [c.key])
 
 
 def plivo(r, key, at):

@@ -463,6 +463,58 @@ def broken_signature(provider, request, value):
     return bad
 
 
+def altered(text):
+    """One character in the middle changed."""
+    middle = len(text) // 2
+    return text[:middle] + ("B" if text[middle] == "A" else "A") + text[middle + 1 :]
+
+
+def altered_proof(provider, request, key):
+    """The token, changed where it stands."""
+    for place in provider.where:
+        kind, _, name = place.partition(":")
+        if kind == "query":
+            return broken_signature(provider, request, altered(request.query[name]))
+        if request.get(place) is not None:
+            bad = request.copy()
+            bad.set(place, altered(request.get(place)))
+            return bad
+    bad = request.copy()
+    bad.body = bad.body.replace(key.encode(), altered(key).encode())
+    assert bad.body != request.body
+    return bad
+
+
+def is_json(body):
+    try:
+        return json.loads(body) is not None
+    except ValueError:
+        return False
+
+
+def changed_body(provider, request, key):
+    """The last letter or digit changed that leaves the body readable, and is no part of a token in it."""
+    if not request.body:
+        bad = request.copy()
+        bad.body = b"{}"
+        return bad
+    body, token = request.body, isinstance(key, str) and request.body.find(key.encode())
+    for at in reversed(range(len(body))):
+        inside = token is not False and token >= 0 and token <= at < token + len(key)
+        if not chr(body[at]).isalnum() or inside or body[at - 1 : at] in (b"%", b"\\") or body[at - 2 : at - 1] == b"%":
+            continue
+        bad = request.copy()
+        bad.body = body[:at] + (b"1" if body[at : at + 1] != b"1" else b"2") + body[at + 1 :]
+        try:
+            if is_json(body) and not is_json(bad.body):
+                continue
+            provider.events(bad)
+        except (KeyError, ValueError, StopIteration, SyntaxError, TypeError):
+            continue
+        return bad
+    raise AssertionError("nothing to change")
+
+
 def common(out):
     name, provider = out.name, out.provider
     key, other = provider.key(name, 1), provider.key(name, 2)
@@ -476,6 +528,9 @@ def common(out):
         out.rejected(f"wrong key {file}", forged, [other])
         if provider.tamper:
             out.rejected(f"tampered {file}", tampered(provider, request), [key])
+        else:
+            out.rejected(f"tampered proof {file}", altered_proof(provider, request, key), [key])
+            out.event(f"changed body {file}, taken: the body is not signed", changed_body(provider, request, key), [key])
         if provider.tamper == "body":
             bad = request.copy()
             bad.body += b" "

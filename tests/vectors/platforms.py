@@ -203,6 +203,23 @@ def smartcar_cases(c):
     c.rejected("verification, unsigned", c.post({"eventId": "e1", "eventType": "VERIFY", "data": {"challenge": "x"}}), [c.key])
 
 
+def auth0_events(r):
+    try:
+        found = r.json if isinstance(r.json, list) else [r.json]
+    except ValueError:
+        found = [json.loads(line) for line in r.body.split(b"\n") if line.strip()]
+    return [(i["log_id"], i["data"]["type"]) for i in found]
+
+
+def auth0_cases(c):
+    one = {"log_id": "1", "data": {"type": "s", "date": "2026-01-05T10:00:00Z"}}
+    c.event("JSON Object", c.sign(c.post(one)), [c.key])
+    c.event("JSON Object on several lines", c.sign(c.post(json.dumps(one, indent=2).encode())), [c.key])
+    c.event("JSON Lines with an empty one and CRLF", c.sign(c.post(compact(one).encode() + b"\r\n\r\n" + compact(one | {"log_id": "2"}).encode() + b"\r\n")), [c.key])
+    c.malformed("JSON Lines, one that is cut", c.sign(c.post(compact(one).encode() + b"\n" + compact(one)[:20].encode())), [c.key])
+    c.malformed("JSON Array that is cut", c.sign(c.post(compact([one])[:-1].encode())), [c.key])
+
+
 def terraform_events(r):
     run = r.json["run_id"]
     return [(f"{run}:{n['trigger']}:{n['run_updated_at']}", n["trigger"]) for n in r.json["notifications"]]
@@ -272,7 +289,7 @@ PROVIDERS = {
     "google_push": Provider(token("X-Goog-Channel-Token"), lambda r: [(f"{r.get('X-Goog-Channel-ID')}:{r.get('X-Goog-Message-Number')}", r.get("X-Goog-Resource-State"))], "X-Goog-Channel-Token", tamper=None, cases=google_push_cases),
     "airtable": Provider(airtable_sign, lambda r: [(f"{r.json['webhook']['id']}:{r.json['timestamp']}", "webhook.changed")], "X-Airtable-Content-MAC", whsec("")),
     "anthropic": standard_like(lambda r: [(r.get("webhook-id"), r.json["data"]["type"])]),
-    "auth0": Provider(token("Authorization"), items("", "log_id", "data/type"), "Authorization", tamper=None),
+    "auth0": Provider(token("Authorization"), auth0_events, "Authorization", tamper=None, cases=auth0_cases),
     "authsignal": Provider(authsignal, fields("id", "type"), "X-Signature-V2", tolerance=300),
     "box": Provider(box, fields("id", "trigger"), "BOX-SIGNATURE-PRIMARY", tolerance=600, cases=box_cases),
     "buildkite": Provider(stamped("X-Buildkite-Signature", "timestamp={t},signature={s}"), buildkite_events, "X-Buildkite-Signature", hexadecimal(64), 300, cases=buildkite_cases),

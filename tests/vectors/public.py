@@ -356,6 +356,8 @@ def netlify_cases(c):
 
 
 def woovi_events(r):
+    if "refundTransaction" in r.json:
+        return [(f"{r.json['event']}:{r.json['refundTransaction']['endToEndId']}", r.json["event"])]
     parts = [r.json["event"], r.json["charge"]["correlationID"], r.json.get("pix", {}).get("endToEndId")]
     return [(":".join(part for part in parts if part), r.json["event"])]
 
@@ -449,7 +451,7 @@ def table(make):
         "vonage": provider(vonage, vonage_events, "Authorization", tolerance=300),
         "wise": provider(body_rsa("X-Signature-SHA256"), lambda r: [(r.get("X-Delivery-Id"), r.json["event_type"])], "X-Signature-SHA256", spki_pem("rsa"), config={"subscription": "01234567-89ab-cdef-0123-456789abcdef"}),
         "wix": provider(wix, wix_events, "body", spki_pem("rsa"), broken=False),
-        "woovi": provider(body_rsa("x-webhook-signature"), woovi_events, "x-webhook-signature", spki_pem("rsa1024")),
+        "woovi": provider(body_rsa("x-webhook-signature"), woovi_events, "x-webhook-signature", spki_pem("rsa1024"), config={"company": "624f46f9e93f9f521c8308d7"}),
     }
 
 
@@ -720,6 +722,10 @@ def more_cases(out, make):
         out.rejected("confirmation at another host", sent(SubscribeURL="https://evil.example/?Token=t0ken"), [])
         out.rejected("a certificate of another host", sent(SigningCertURL="https://evil.example/SimpleNotificationService-1.pem"), [])
         out.rejected("unsigned", make.post(name, json.dumps(confirm).replace("{{signature}}", "").encode(), [make.JSON]), [])
+        bad = request.copy()
+        bad.body = re.sub(rb'"Signature" : "[^"]*",\s*', b"", bad.body)
+        assert bad.body != request.body
+        out.rejected("missing signature", bad, [])
         out.rejected("another version", sent(SignatureVersion="3"), [])
         for case, value in (("malformed signature", b"garbage"), ("empty signature", b"")):
             bad = request.copy()
@@ -788,6 +794,14 @@ def more_cases(out, make):
         r.set("X-OpenPix-Signature", b64(hmac.new(secret.encode(), r.body, hashlib.sha1).digest()))
         out.event("the secret of the webhook", r, [secret])
         out.event("both are registered", r, [key, secret])
+        theirs = make.sample(name, first, key, now, "theirs")
+        theirs.body = theirs.body.replace(b"624f46f9e93f9f521c8308d7", b"624f46f9e93f9f521c8308d8")
+        body_rsa("x-webhook-signature")(theirs, key, now)
+        out.rejected("genuine, of another company", theirs, [key])
+        out.rejected("genuine, and no company is set", request, [key])
+        out.lines[-1] |= {"config": {}}
+        out.event("the secret of the webhook, and no company is set", r, [secret])
+        out.lines[-1] |= {"config": {}}
         bad = r.copy()
         bad.set("X-OpenPix-Signature", b64(hmac.new(key.encode(), r.body, hashlib.sha1).digest()))
         out.rejected("the public key as secret", bad, [key])
@@ -830,6 +844,8 @@ def more_cases(out, make):
             ("no algorithm", jws(claims | {"exp": now + 60}, "x", "none")),
             ("the public key as secret", jws(claims | {"exp": now + 60}, key)),
             ("claims that are no token", json.dumps(claims)),
+            ("malformed signature", jws(claims | {"exp": now + 60}, PRIVATE[key], "RS256").rpartition(".")[0] + ".garbage"),
+            ("missing signature", jws(claims | {"exp": now + 60}, PRIVATE[key], "RS256").rpartition(".")[0] + "."),
             ("empty", ""),
         ):
             out.rejected(case, make.post(name, token.encode(), [("Content-Type", "text/plain")]), [key])

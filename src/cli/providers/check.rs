@@ -65,12 +65,15 @@ pub(super) async fn run(context: &Context, only: Option<&str>) -> anyhow::Result
     for provider in configured.0.iter().filter(|provider| provider.is(only)) {
         registered += usize::from(!provider.name.is_empty());
         wrong += provider.errors.len();
-        notes += provider.warnings.len();
+        notes += provider.warnings.len() + provider.notes.len();
         for problem in &provider.errors {
             report("error", Color::Red, &problem.place, &place_and_message(problem))?;
         }
         for problem in &provider.warnings {
             report("warning", Color::Yellow, &problem.place, &place_and_message(problem))?;
+        }
+        for problem in &provider.notes {
+            report("note", Color::DarkGrey, &problem.place, &place_and_message(problem))?;
         }
     }
     if out.json {
@@ -104,6 +107,7 @@ struct Looked {
     adapter: String,
     errors: Vec<Problem>,
     warnings: Vec<Problem>,
+    notes: Vec<Problem>,
 }
 
 impl Looked {
@@ -141,6 +145,7 @@ impl Configured {
                     adapter: String::new(),
                     errors,
                     warnings,
+                    notes: Vec::new(),
                 }])
             }
         }
@@ -154,9 +159,17 @@ impl Configured {
 fn look(config: &Config, registry: &Registry, index: usize, provider: &ProviderConfig) -> Looked {
     let path = format!("provider[{index}]");
     let spec = &provider.spec;
-    let (errors, warnings) = match Provider::new(spec.clone(), registry) {
-        Ok(provider) => (Vec::new(), app::provider_warnings(config, &path, &provider)),
-        Err(error) => (vec![app::provider_problem(config, &path, &error)], Vec::new()),
+    let (errors, warnings, notes) = match Provider::new(spec.clone(), registry) {
+        Ok(provider) => (
+            Vec::new(),
+            app::provider_warnings(config, &path, &provider),
+            app::provider_notes(config, &path, &provider),
+        ),
+        Err(error) => (
+            vec![app::provider_problem(config, &path, &error)],
+            Vec::new(),
+            Vec::new(),
+        ),
     };
     // What the configuration itself noticed, such as a secret that is written out.
     let own = format!("{path}.");
@@ -166,6 +179,7 @@ fn look(config: &Config, registry: &Registry, index: usize, provider: &ProviderC
         adapter: spec.adapter.clone().unwrap_or_else(|| spec.name.clone()),
         errors,
         warnings: noticed.cloned().chain(warnings).collect(),
+        notes,
     }
 }
 
@@ -175,19 +189,16 @@ fn add_received(looked: &mut Vec<Looked>, config: &Config, received: Received) {
         Received::Nothing => {}
         Received::Forms(forms) => {
             for (index, count) in forms {
-                let text = format!(
-                    "{count} of the newest requests came as forms, which are stored as they are: choose JSON (content type \
-                     application/json) at the sender"
-                );
                 looked[index]
                     .warnings
-                    .push(config.problem(&format!("provider[{index}]"), text));
+                    .push(received::came_as_forms(config, index, count));
             }
         }
         Received::Unknown(why) => looked.push(Looked {
             name: String::new(),
             adapter: String::new(),
             errors: Vec::new(),
+            notes: Vec::new(),
             warnings: vec![config.problem("store.url", format!("what came already was not looked at: {why}"))],
         }),
     }

@@ -4,8 +4,9 @@ mod check;
 pub(in crate::cli) mod example;
 mod folder;
 mod page;
-mod received;
+pub(in crate::cli) mod received;
 mod show;
+mod vectors;
 
 use std::process::ExitCode;
 
@@ -43,8 +44,22 @@ pub(super) enum Providers {
         /// Only this adapter or provider
         name: Option<String>,
     },
+    /// Sign the samples of an adapter, rightly and in every wrong way, and print them as vectors
+    Vectors {
+        name: String,
+        /// The secret to sign with (`env:NAME`, `file:PATH` or itself), which stands in the vectors [default: one made up]
+        #[arg(long, value_name = "SECRET")]
+        secret: Option<String>,
+        /// Write them to vectors.jsonl in the adapter's folder; lines that were not made so stay
+        #[arg(long)]
+        write: bool,
+    },
     /// Print the table of all adapters, as Markdown
-    Docs,
+    Docs {
+        /// Write it to docs/providers.md instead
+        #[arg(long)]
+        write: bool,
+    },
     /// Look at the secret that a sender handed over in its handshake
     Secrets(Secrets),
 }
@@ -55,10 +70,8 @@ impl Providers {
             Self::List { word } => list(context, word.as_deref()),
             Self::Show { name, toml } => show::run(context, &name, toml),
             Self::Check { name } => check::run(context, name.as_deref()).await,
-            Self::Docs => {
-                context.out.bytes(page::page(&context.registry()?).as_bytes())?;
-                Ok(ExitCode::SUCCESS)
-            }
+            Self::Vectors { name, secret, write } => vectors::run(context, &name, secret.as_deref(), write),
+            Self::Docs { write } => page::run(context, write),
             Self::Secrets(command) => command.run(context).await,
         }
     }

@@ -1,15 +1,17 @@
 //! `docs/providers.md`: one row for each adapter.
 
-use std::fmt::Write as _;
+use std::{fmt::Write as _, fs, process::ExitCode};
 
-use super::schemes;
+use anyhow::Context as _;
+
+use super::{Context, schemes};
 use crate::adapters::{Adapter, Gap, Registry};
 
 const HEAD: &str = "\
 # Providers
 
-Every adapter that comes with the binary. This page is made by `cerca providers docs > docs/providers.md`; a test fails
-when it is not what that prints. `cerca providers show NAME` says how to register one. The columns: how requests are
+Every adapter that comes with the binary. This page is made by `cerca providers docs --write`; a test fails when it
+is not what that writes. `cerca providers show NAME` says how to register one. The columns: how requests are
 proved, what the proof does not cover, where the sender's own id of an event is (a list: the first that there is), and how the
 sender tries again.
 
@@ -20,6 +22,18 @@ along; the *body*, or most of it, where only a part is signed; the *id*, so that
 | name | sender | proof | not covered | id | retries |
 |---|---|---|---|---|---|
 ";
+
+const PATH: &str = "docs/providers.md";
+
+/// Prints the page, or writes it where the repository has it.
+pub(super) fn run(context: &Context, write: bool) -> anyhow::Result<ExitCode> {
+    let page = page(&context.registry()?);
+    match write {
+        true => fs::write(PATH, page).with_context(|| format!("cannot write {PATH}"))?,
+        false => context.out.bytes(page.as_bytes())?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
 
 /// The whole page.
 pub(super) fn page(registry: &Registry) -> String {
@@ -93,7 +107,7 @@ mod tests {
     #[test]
     fn the_page_is_what_the_adapters_say() {
         let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/providers.md");
-        let committed = std::fs::read_to_string(path).unwrap_or_default();
+        let committed = fs::read_to_string(path).unwrap_or_default();
         let made = page(&Registry::embedded());
         let differs = made
             .lines()
@@ -101,7 +115,7 @@ mod tests {
             .find(|(made, committed)| made != committed);
         assert!(
             made == committed,
-            "docs/providers.md is old: `cerca providers docs > docs/providers.md`; {differs:?}"
+            "docs/providers.md is old: `cerca providers docs --write`; {differs:?}"
         );
     }
 }

@@ -7,7 +7,7 @@ use secrecy::ExposeSecret as _;
 use super::super::context::{Context, sqlite_path};
 use crate::{
     adapters::Registry,
-    config::{Config, ProviderConfig},
+    config::{Config, Problem, ProviderConfig},
     store::{EventFilter, RefusedFilter, Store},
 };
 
@@ -15,7 +15,7 @@ use crate::{
 const NEWEST: u32 = 50;
 
 /// What the store showed.
-pub(super) enum Received {
+pub(in crate::cli) enum Received {
     /// There is none, or nothing in it is worth a look.
     Nothing,
     /// It could not be opened.
@@ -24,8 +24,17 @@ pub(super) enum Received {
     Forms(Vec<(usize, usize)>),
 }
 
+/// What is said of a provider whose requests came so.
+pub(in crate::cli) fn came_as_forms(config: &Config, index: usize, count: usize) -> Problem {
+    let text = format!(
+        "{count} of the newest requests came as forms, which are stored as they are: choose JSON (content type \
+         application/json) at the sender"
+    );
+    config.problem(&format!("provider[{index}]"), text)
+}
+
 /// Looks at the store of the configuration, if it is there; nothing in it is changed.
-pub(super) async fn look(context: &Context, config: &Config, registry: &Registry) -> Received {
+pub(in crate::cli) async fn look(context: &Context, config: &Config, registry: &Registry) -> Received {
     let choosers: Vec<(usize, &ProviderConfig)> = config
         .providers
         .iter()

@@ -71,10 +71,11 @@ pub(super) fn registering(context: &Context, adapter: &Adapter) -> anyhow::Resul
         out.line(format!("{}. {step}", number + 1))?;
     }
     let sender = adapter.sender();
-    let resigns = sender.resigns.map(|anew| match anew {
-        true => "each attempt is signed anew".to_owned(),
-        false => "all attempts carry the first one's signature and time".to_owned(),
-    });
+    let resigns = match sender.resigns {
+        Some(true) => Some("each attempt is signed anew".to_owned()),
+        Some(false) => Some("all attempts carry the first one's signature and time".to_owned()),
+        None => adapter.signs_time().then(|| "not told".to_owned()),
+    };
     let options = Some(adapter.options().join(", ")).filter(|names| !names.is_empty());
     let facts = [
         ("URL", Some(urls(context, adapter).join("  "))),
@@ -83,7 +84,7 @@ pub(super) fn registering(context: &Context, adapter: &Adapter) -> anyhow::Resul
         ("Options", options),
         ("Format", format(adapter)),
         ("Success", known(&sender.success)),
-        ("Timeout", known(&sender.timeout)),
+        ("Timeout", known(&sender.timeout_text())),
         ("Retries", known(&sender.retries)),
         ("Signing", resigns),
         ("Disabling", known(&sender.disables)),

@@ -37,8 +37,8 @@ pub(super) async fn list(request: HttpRequest, viewer: Viewer, state: web::Data<
         let adapter = state.adapters.get(&provider.adapter);
         let sender = adapter.map(|adapter| adapter.sender().clone()).unwrap_or_default();
         let facts = [
+            ("Timeout", sender.timeout_text()),
             ("Success", sender.success),
-            ("Timeout", sender.timeout),
             ("Retries", sender.retries),
             ("Disabling", sender.disables),
             ("Redelivery", sender.redelivers),

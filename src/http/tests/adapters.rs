@@ -3,7 +3,10 @@
 use jiff::Timestamp;
 
 use super::*;
-use crate::ingest::{Bad, OwnedRequest, SignError, sign, suite_tests};
+use crate::{
+    domain::NewEvent,
+    ingest::{Bad, OwnedRequest, SignError, sign, suite_tests},
+};
 
 /// What a sender may read: taken, unreadable, unproved, an unreadable encoding.
 const ANSWERS: [u16; 4] = [200, 400, 401, 415];
@@ -80,7 +83,7 @@ async fn every_adapter_takes_what_is_triggered_and_refuses_what_is_bad() {
                 }
             }
             taken += 1;
-            for bad in [Bad::Tampered, Bad::WrongKey, Bad::Stale] {
+            for bad in [Bad::Tampered, Bad::WrongKey, Bad::Stale, Bad::Malformed, Bad::Missing] {
                 let request = match sign(provider, &sample, Timestamp::now(), bad) {
                     Err(SignError::NotTimed) => continue,
                     request => request.unwrap(),
@@ -94,6 +97,32 @@ async fn every_adapter_takes_what_is_triggered_and_refuses_what_is_bad() {
     }
     assert!(wrong.is_empty(), "{wrong}");
     assert!(taken > 300, "{taken}");
+}
+
+#[tokio::test]
+async fn what_an_item_is_an_item_of_is_stored_with_it_and_no_sender_can_say_it() {
+    let (servers, providers) = serve_all();
+    let quickbooks = providers.iter().find(|one| &*one.name == "quickbooks").unwrap();
+    let mut stored = Vec::new();
+    for mut sample in samples(quickbooks) {
+        sample.set_header("X-Envelope-Realm-Id", "forged");
+        sample.set_header("X-Other", "1");
+        let signed = sign(quickbooks, &sample, Timestamp::now(), Bad::None).unwrap();
+        assert_eq!(send(servers.public, written(&signed)).await.status, 200);
+        stored.append(&mut servers.store.events.lock().unwrap());
+    }
+    let of = |event: &NewEvent| serde_json::from_str::<serde_json::Value>(&event.headers).unwrap();
+    assert!(stored.iter().all(|event| of(event)["x-other"] == "1"));
+    let realms: Vec<_> = stored
+        .iter()
+        .map(|event| of(event)["x-envelope-realm-id"].clone())
+        .collect();
+    // The older form says it beside its items, the newer in each.
+    assert!(
+        realms.iter().any(|realm| realm.is_string()) && realms.iter().any(|realm| realm.is_null()),
+        "{realms:?}"
+    );
+    assert!(!realms.contains(&"forged".into()), "{realms:?}");
 }
 
 /// A reply that should not be.

@@ -162,7 +162,7 @@ async fn the_rest_answers_and_tells_no_secret() {
     let reply = get(servers.admin, "/api/v1/providers").await;
     assert_eq!(
         reply.json()["providers"][0],
-        json!({"name": "acme", "adapter": "acme", "url": "https://hooks.example.com/webhooks/acme", "verify": "token", "sender": {"success": null, "timeout": null, "retries": null, "resigns": null, "disables": null, "redelivers": null}})
+        json!({"name": "acme", "adapter": "acme", "url": "https://hooks.example.com/webhooks/acme", "verify": "token", "sender": {"success": null, "timeout": null, "timeout_ms": null, "retries": null, "retries_for_ms": null, "resigns": null, "disables": null, "disables_after_ms": null, "disables_failures": null, "redelivers": null}})
     );
     assert!(!String::from_utf8_lossy(&reply.body).contains("right"));
     let reply = get(servers.admin, "/api/v1/nothing").await;

@@ -1,0 +1,91 @@
+//! What the rules of an adapter read beside the request: the options of the registered provider, and its URL.
+
+use std::collections::BTreeSet;
+
+use super::{
+    expr::Expr,
+    rules::Rules,
+    template::{Operand, Test},
+};
+
+/// Whether the URL that the sender calls is signed.
+pub(super) fn signs_url(rules: &Rules) -> bool {
+    rules.signatures.iter().any(|rule| {
+        rule.message.exprs().into_iter().any(|expr| {
+            reads(expr, &|expr| {
+                matches!(
+                    expr,
+                    Expr::Url | Expr::UrlWithPort | Expr::UrlBase | Expr::Host | Expr::PlivoUrl
+                )
+            })
+        })
+    })
+}
+
+/// The options that signatures and answers read as values.
+pub(super) fn options(rules: &Rules) -> BTreeSet<&str> {
+    let sources = rules.signatures.iter().flat_map(|rule| &rule.sources);
+    let messages = rules.signatures.iter().flat_map(|rule| rule.message.exprs());
+    let answers = rules.handshakes.iter().flat_map(|handshake| {
+        let headers = handshake.headers.iter().flat_map(|(_, text)| text.exprs());
+        handshake.body.exprs().into_iter().chain(headers)
+    });
+    let keys = rules.key_source.iter().flat_map(|source| source.url.required());
+    let mut names = BTreeSet::new();
+    for expr in sources.chain(messages).chain(answers).chain(keys) {
+        gather(expr, &mut names);
+    }
+    names
+}
+
+/// Those, and the ones that conditions compare with.
+pub(crate) fn all_options(rules: &Rules) -> BTreeSet<&str> {
+    let claims = rules
+        .signatures
+        .iter()
+        .flat_map(|rule| rule.claims.iter().chain(&rule.when));
+    let handshakes = rules.handshakes.iter();
+    let conditions = handshakes.flat_map(|handshake| handshake.when.iter().chain(&handshake.require));
+    let mut names = options(rules);
+    let keys = rules.key_source.iter().flat_map(|source| source.url.exprs());
+    keys.for_each(|expr| gather(expr, &mut names));
+    let event = &rules.event;
+    let selectors = [&event.id, &event.key, &event.kind, &event.time, &event.ordering];
+    for selector in selectors.into_iter().flatten() {
+        selector
+            .value
+            .exprs()
+            .into_iter()
+            .for_each(|expr| gather(expr, &mut names));
+    }
+    let bound = rules
+        .bind
+        .iter()
+        .flat_map(|bind| bind.when.iter().chain([&bind.condition]));
+    for condition in bound.chain(claims).chain(conditions) {
+        gather(&condition.expr, &mut names);
+        if let Test::Equals(Operand::Config(name)) | Test::Differs(Operand::Config(name)) = &condition.test {
+            names.insert(name);
+        }
+        if let Test::Equals(Operand::Template(text)) | Test::Differs(Operand::Template(text)) = &condition.test {
+            text.exprs().into_iter().for_each(|expr| gather(expr, &mut names));
+        }
+    }
+    names
+}
+
+fn gather<'r>(expr: &'r Expr, names: &mut BTreeSet<&'r str>) {
+    match expr {
+        Expr::Config(name) => {
+            names.insert(name);
+        }
+        Expr::Call(_, inner) | Expr::At(_, inner) | Expr::HeaderLines(inner) => gather(inner, names),
+        Expr::Join(parts) => parts.iter().for_each(|part| gather(part, names)),
+        _ => {}
+    }
+}
+
+/// Whether an expression, or what it wraps, is of a kind.
+fn reads(expr: &Expr, kind: &dyn Fn(&Expr) -> bool) -> bool {
+    kind(expr) || matches!(expr, Expr::Call(_, inner) | Expr::At(_, inner) if reads(inner, kind))
+}
