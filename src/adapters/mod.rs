@@ -10,6 +10,7 @@ mod check_answers;
 mod check_signature;
 mod choices;
 mod compile;
+mod compile_handshake;
 mod compile_keys;
 mod compile_selectors;
 mod compile_signature;
