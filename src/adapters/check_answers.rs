@@ -66,6 +66,14 @@ pub(crate) fn check_answers(manifest: &Manifest, rules: &[Signature], handshakes
     Ok(())
 }
 
+/// Whether an expression reads what is asked for and, at most, what the operator chose.
+fn is_only(expr: &Expr, asked: &Expr) -> bool {
+    let inner = expr.inner();
+    expr == asked
+        || matches!(expr, Expr::Config(_) | Expr::Secret | Expr::SecretId)
+        || (!inner.is_empty() && inner.iter().all(|inner| is_only(inner, asked)))
+}
+
 fn is_decrypted(expr: &Expr) -> bool {
     matches!(expr, Expr::Decrypted | Expr::Decrypt(_))
 }
@@ -94,15 +102,16 @@ impl Handshake {
             .any(|expr| expr.any(&is_decrypted))
     }
 
-    /// The conditions that say what may be asked for.
+    /// The conditions that say what may be asked for, and read nothing else that whoever asks can choose.
     pub(crate) fn narrowing<'h>(&'h self, asked: &'h Expr) -> impl Iterator<Item = &'h Condition> {
         let conditions = self.when.iter().chain(&self.require);
         conditions.filter(move |condition| {
-            let compared = match &condition.test {
-                Test::Equals(Operand::Template(text)) | Test::Differs(Operand::Template(text)) => text.uses(asked),
-                _ => false,
-            };
-            compared || condition.expr.any(&|expr| expr == asked)
+            let mut read = vec![&condition.expr];
+            if let Test::Equals(Operand::Template(text)) | Test::Differs(Operand::Template(text)) = &condition.test {
+                read.extend(text.exprs());
+            }
+            let is_asked = |expr: &&Expr| expr.any(&|expr| expr == asked);
+            read.iter().any(is_asked) && read.iter().all(|expr| is_only(expr, asked))
         })
     }
 }

@@ -130,27 +130,27 @@ fn verify(manifest: &Manifest) -> Compiled<bool> {
 
 fn batch(parser: &mut Parser, table: &BatchTable, bound: Allowed<'_>) -> Compiled<Batch> {
     let allowed = Allowed { item: true, ..bound };
-    let keep = table.keep.iter().map(|(name, text)| {
-        let key = format!("batch.keep.{name}");
+    let headers = table.headers.iter().map(|(name, text)| {
+        let key = format!("batch.headers.{name}");
         let fits = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-';
         if name.is_empty() || !name.bytes().all(fits) {
             return fail(text, &key, "expected a name of a-z, 0-9 and `-`");
         }
         let template = parser.selector(text.get_ref(), allowed);
         let template = template.or_else(|message| fail(text, &key, &message))?;
-        Ok((format!("{KEPT}{name}"), template))
+        Ok((format!("{ADDED}{name}"), template))
     });
     // Before `items`, which must know what is read of the elements on the way.
-    let keep = keep.collect::<Compiled<Vec<_>>>()?;
+    let headers = headers.collect::<Compiled<Vec<_>>>()?;
     Ok(Batch {
-        keep,
+        headers,
         items: each(Some(&table.items), "batch.items", |text| item_path(parser, text))?,
         when: conditions(parser, table.when.as_ref(), "batch.when", Allowed::default())?,
     })
 }
 
-/// How the headers begin that what is kept of a batch is stored as.
-pub(crate) const KEPT: &str = "x-envelope-";
+/// How the headers begin that each item of a batch is given.
+pub(crate) const ADDED: &str = "x-batch-";
 
 fn item_path(parser: &mut Parser, text: &str) -> Result<ItemPath, String> {
     let split = |array, separator| ItemPath {

@@ -12,7 +12,12 @@ use super::{
     template::Template,
 };
 
-pub(super) fn handshake(parser: &mut Parser, index: usize, table: &HandshakeTable, bound: Allowed<'_>) -> Compiled<Handshake> {
+pub(super) fn handshake(
+    parser: &mut Parser,
+    index: usize,
+    table: &HandshakeTable,
+    bound: Allowed<'_>,
+) -> Compiled<Handshake> {
     let key = |name: &str| format!("handshake[{index}].{name}");
     let method = table.method.as_ref().map_or("POST", |text| text.get_ref());
     let signed = table.signed.unwrap_or(method == "POST");

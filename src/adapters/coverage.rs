@@ -81,13 +81,25 @@ fn gaps(rules: &Rules, rule: &Signature, cover: &Cover) -> Vec<Gap> {
         Proved::Whole => None,
     });
     let event = &rules.event;
-    let ids = if event.key.is_empty() { &event.id } else { &event.key };
+    // Where each key has a condition, the id may count.
+    let id = if event.key.iter().any(|key| key.when.is_empty()) {
+        &[][..]
+    } else {
+        &event.id[..]
+    };
+    let ids: Vec<&Selector> = event.key.iter().chain(id).collect();
     let place = |expr| Place {
         expr,
         listed: cover.listed,
     };
-    gaps.extend(cover.misses(ids).map(place).map(Gap::Id));
-    gaps.extend(cover.misses(&event.kind).map(place).map(Gap::Type));
+    // Of a body that is signed in part, another part may be what makes the id. What is decrypted stood in the part.
+    let signed = rule.message.exprs();
+    let is_free = |expr: &Expr| is_body(expr) && !signed.contains(&expr);
+    let mut read = ids.iter().flat_map(|id| id.value.exprs());
+    let is_part = cover.body == Proved::Fields && rules.decrypt.is_none();
+    let body = (is_part && read.any(|expr| expr.any(&is_free))).then(|| "body:".to_owned());
+    gaps.extend(cover.misses(ids).or(body).map(place).map(Gap::Id));
+    gaps.extend(cover.misses(event.kind.iter()).map(place).map(Gap::Type));
     gaps.extend(time(rule, cover));
     gaps
 }
@@ -236,7 +248,7 @@ impl Cover {
     }
 
     /// The first place outside of what is signed that one of these reads. The body is another gap.
-    fn misses(&self, selectors: &[Selector]) -> Option<String> {
+    fn misses<'s>(&self, selectors: impl IntoIterator<Item = &'s Selector>) -> Option<String> {
         for selector in selectors {
             let exprs = selector.value.exprs();
             if let Some(place) = exprs.iter().find_map(|expr| self.outside(expr)) {
@@ -254,7 +266,7 @@ impl Cover {
         None
     }
 
-    /// The header or parameter that an expression reads and that is not signed.
+    /// What an expression reads that is not signed: a header, a parameter, or what the request is numbered by.
     fn outside(&self, expr: &Expr) -> Option<String> {
         if place(expr).is_some_and(|place| self.absent.contains(&place)) {
             return None;
@@ -265,6 +277,8 @@ impl Cover {
                 (!signed).then(|| format!("header:{name}"))
             }
             Expr::Query(name) => (!self.url && !self.queries.contains(name)).then(|| format!("query:{name}")),
+            // Another one each time, whoever sends.
+            Expr::RequestId => Some("request_id".to_owned()),
             other => other.inner().iter().find_map(|inner| self.outside(inner)),
         }
     }

@@ -36,6 +36,7 @@ fn what_is_not_signed_follows_from_the_rules() {
         ("wecom", "message: most of the body, time"),
         ("twitch", "hmac-sha256: "),
         ("lemonsqueezy", "hmac-sha256: time"),
+        ("adyen", "payments: most of the body, id, time; platform: time"),
     ] {
         let adapter = registry.get(name).unwrap();
         assert_eq!(words(adapter), expected, "{name}");

@@ -180,12 +180,11 @@ fn needing<'r>(spec: &ProviderSpec, rules: &'r Rules, name: &str) -> Needing<'r>
         let signed = rule.message.exprs().into_iter().any(|expr| *expr == option);
         signed || rule.claims.iter().chain(&rule.when).any(compares)
     };
-    // A rule that asks for an option to be set, or not to be, counts as the options are.
+    // A rule that asks for an option not to be set counts as the options are.
     let counts = |rule: &&Signature| {
         rule.when
             .iter()
             .all(|condition| match (&condition.expr, &condition.test) {
-                (Expr::Config(name), Test::Present) => spec.options.contains_key(name),
                 (Expr::Config(name), Test::Absent) => !spec.options.contains_key(name),
                 _ => true,
             })

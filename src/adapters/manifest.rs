@@ -132,7 +132,7 @@ pub(crate) struct BatchTable {
     pub(crate) when: Option<Texts>,
     /// What of the whole is kept with each item, by name.
     #[serde(default)]
-    pub(crate) keep: BTreeMap<String, Text>,
+    pub(crate) headers: BTreeMap<String, Text>,
 }
 
 #[derive(Debug, Clone, Deserialize)]

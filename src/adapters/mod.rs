@@ -62,7 +62,7 @@ pub use sender::Sender;
 
 pub(crate) use backfill::{Auth, Paging, Pointer, Range, RangeFormat};
 pub(crate) use chain::is_trusted;
-pub(crate) use compile::KEPT;
+pub(crate) use compile::ADDED;
 pub(crate) use decrypt::Cipher;
 pub(crate) use digest::{Digester, Tag, hash};
 pub(crate) use expr::{Doc, Expr, Function};

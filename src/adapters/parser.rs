@@ -39,6 +39,9 @@ pub(crate) struct Parser {
 
 const DECRYPTED: &str = "it is only for what is read after verification, where there is `[decrypt]`";
 
+/// Functions around each other; each is a call of the parser by itself.
+const DEEPEST: usize = 32;
+
 const FUNCTIONS: [(&str, Function); 15] = [
     ("lower", Function::Lower),
     ("upper", Function::Upper),
@@ -64,6 +67,9 @@ impl Parser {
     /// A sentence that says what was expected.
     pub(crate) fn expr(&mut self, text: &str, allowed: Allowed<'_>) -> Result<Expr, String> {
         let text = text.trim();
+        if text.matches('(').count() > DEEPEST {
+            return Err(format!("expected at most {DEEPEST} functions around each other"));
+        }
         if let Some((name, rest)) = text.split_once('(')
             && is_name(name)
         {

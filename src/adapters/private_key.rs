@@ -139,6 +139,7 @@ mod tests {
         let keys = [
             read(include_str!("../../tests/vectors/keys/ed25519-1.pem")),
             read(include_str!("../../tests/vectors/keys/p256-1.pem")),
+            read(include_str!("../../tests/vectors/keys/p384-1.pem")),
             read(include_str!("../../tests/vectors/keys/p521-1.pem")),
             read(include_str!("../../tests/vectors/keys/rsa-1.pem")),
         ];
@@ -147,6 +148,7 @@ mod tests {
             Public::P256Sha256,
             Public::P256Sha256Raw,
             Public::P256Sha1,
+            Public::P384Sha384Raw,
             Public::P521Sha512Raw,
             Public::RsaSha1,
             Public::RsaSha256,

@@ -162,7 +162,7 @@ pub(crate) struct Batch {
     pub(crate) items: Vec<ItemPath>,
     pub(crate) when: Vec<Condition>,
     /// What of the whole is kept with each item, by the name of the header that it is stored as.
-    pub(crate) keep: Vec<(String, Template)>,
+    pub(crate) headers: Vec<(String, Template)>,
 }
 
 /// `body:/entry/*/changes/*`: an array, and how to go on from each element.

@@ -51,7 +51,7 @@ impl Sender {
 impl Serialize for Sender {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let ms = |duration: Option<Duration>| duration.map(|duration| duration.as_millis());
-        let mut map = serializer.serialize_map(Some(11))?;
+        let mut map = serializer.serialize_map(Some(10))?;
         map.serialize_entry("success", &self.success)?;
         map.serialize_entry("timeout", &self.timeout_text())?;
         map.serialize_entry("timeout_ms", &ms(self.timeout))?;

@@ -114,6 +114,12 @@ impl Parser {
         } else {
             (text, Test::Present)
         };
+        // No name of a place has these; a pointer that nothing answers to would never hold, or always.
+        if ["==", "!=", "=!", " = "].iter().any(|sign| expr.contains(sign)) {
+            return Err(format!(
+                "`{text}`: expected `expression == value` or `expression != value`, with one space on each side"
+            ));
+        }
         Ok(Condition {
             expr: self.expr(expr, allowed)?,
             test,

@@ -12,7 +12,7 @@ use super::{
 pub(super) fn signs_url(rules: &Rules) -> bool {
     rules.signatures.iter().any(|rule| {
         rule.message.exprs().into_iter().any(|expr| {
-            reads(expr, &|expr| {
+            expr.any(&|expr| {
                 matches!(
                     expr,
                     Expr::Url | Expr::UrlWithPort | Expr::UrlBase | Expr::Host | Expr::PlivoUrl
@@ -51,12 +51,13 @@ pub(crate) fn all_options(rules: &Rules) -> BTreeSet<&str> {
     keys.for_each(|expr| gather(expr, &mut names));
     let event = &rules.event;
     let selectors = [&event.id, &event.key, &event.kind, &event.time, &event.ordering];
-    for selector in selectors.into_iter().flatten() {
-        selector
-            .value
-            .exprs()
-            .into_iter()
-            .for_each(|expr| gather(expr, &mut names));
+    let selected = selectors.into_iter().flatten().map(|selector| &selector.value);
+    let batched = rules
+        .batch
+        .iter()
+        .flat_map(|batch| batch.headers.iter().map(|(_, text)| text));
+    for expr in selected.chain(batched).flat_map(|text| text.exprs()) {
+        gather(expr, &mut names);
     }
     let bound = rules
         .bind
@@ -75,17 +76,8 @@ pub(crate) fn all_options(rules: &Rules) -> BTreeSet<&str> {
 }
 
 fn gather<'r>(expr: &'r Expr, names: &mut BTreeSet<&'r str>) {
-    match expr {
-        Expr::Config(name) => {
-            names.insert(name);
-        }
-        Expr::Call(_, inner) | Expr::At(_, inner) | Expr::HeaderLines(inner) => gather(inner, names),
-        Expr::Join(parts) => parts.iter().for_each(|part| gather(part, names)),
-        _ => {}
+    if let Expr::Config(name) = expr {
+        names.insert(name);
     }
-}
-
-/// Whether an expression, or what it wraps, is of a kind.
-fn reads(expr: &Expr, kind: &dyn Fn(&Expr) -> bool) -> bool {
-    kind(expr) || matches!(expr, Expr::Call(_, inner) | Expr::At(_, inner) if reads(inner, kind))
+    expr.inner().iter().for_each(|inner| gather(inner, names));
 }

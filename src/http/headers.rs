@@ -2,7 +2,7 @@
 
 use actix_web::http::header::HeaderMap;
 
-use crate::adapters::KEPT;
+use crate::adapters::ADDED;
 
 /// Headers that say something about the content and are sent by everyone.
 const COMMON: [&str; 10] = [
@@ -61,7 +61,7 @@ const MAX_TOTAL: usize = 8 * 1024;
 /// first, whatever else it says; and what an adapter keeps of a batch is stored under names that no sender can use.
 #[must_use]
 pub(super) fn is_stored(name: &str, proofs: &[Box<str>]) -> bool {
-    if proofs.iter().any(|proof| **proof == *name) || name.starts_with(KEPT) {
+    if proofs.iter().any(|proof| **proof == *name) || name.starts_with(ADDED) {
         return false;
     }
     if COMMON.contains(&name) {
@@ -235,7 +235,7 @@ mod tests {
             "x-csrf-id",
             "origin",
             "referer",
-            "x-envelope-realm-id",
+            "x-batch-realm-id",
         ] {
             assert!(!is_stored(name, &proofs), "{name}");
         }

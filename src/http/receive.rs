@@ -20,7 +20,7 @@ use jiff::Timestamp;
 use percent_encoding::percent_decode_str;
 use secrecy::SecretString;
 use sha2::{Digest as _, Sha256};
-use tokio::time::timeout;
+use tokio::time::timeout_at;
 
 use crate::{
     domain::{Answer, HeaderList, NewEvent, RawRequest},
@@ -312,7 +312,8 @@ async fn store(events: Vec<NewEvent>, state: &State, endpoint: &Endpoint) -> Res
         false => Vec::new(),
     };
     let routed: Vec<bool> = events.iter().map(|event| !event.routes.is_empty()).collect();
-    let Ok(accepted) = timeout(endpoint.patience, state.store.accept(events)).await else {
+    let until = tokio::time::Instant::now() + endpoint.patience;
+    let Ok(accepted) = timeout_at(until, state.store.accept(events)).await else {
         // It may be stored all the same; the sender's next try is then a duplicate.
         let problem = Problem::unavailable("the store is slow; send it again");
         return Err(Refusal::new("slow", problem));
@@ -320,7 +321,7 @@ async fn store(events: Vec<NewEvent>, state: &State, endpoint: &Endpoint) -> Res
     let accepted = accepted?;
     let repeated = names.into_iter().zip(&accepted);
     let repeated = repeated.filter_map(|(id, one)| (*one == Accepted::Duplicate).then_some(id));
-    revive(repeated, state, endpoint).await?;
+    revive(repeated, state, endpoint, until).await?;
     let mut conflict = false;
     for (one, routed) in accepted.iter().zip(routed) {
         match one {
@@ -349,14 +350,19 @@ async fn store(events: Vec<NewEvent>, state: &State, endpoint: &Endpoint) -> Res
 
 /// Gives dead deliveries of events that came again a new life. A sender that is told of success must not have to be asked
 /// a second time, so what cannot be done now is answered 503.
-async fn revive(ids: impl Iterator<Item = String>, state: &State, endpoint: &Endpoint) -> Result<(), Refusal> {
+async fn revive(
+    ids: impl Iterator<Item = String>,
+    state: &State,
+    endpoint: &Endpoint,
+    until: tokio::time::Instant,
+) -> Result<(), Refusal> {
     let provider = &endpoint.provider.name;
     for id in ids {
         let who = Who {
             actor: format!("provider:{provider}"),
             reason: Some("the provider sent the event again".to_owned()),
         };
-        let Ok(revived) = timeout(endpoint.patience, state.store.revive(provider, &id, who)).await else {
+        let Ok(revived) = timeout_at(until, state.store.revive(provider, &id, who)).await else {
             let problem = Problem::unavailable("the store is slow; send it again");
             return Err(Refusal::new("slow", problem));
         };

@@ -152,7 +152,7 @@ fn handshakes_are_answered_or_refused() {
 #[test]
 fn an_item_takes_along_what_it_is_an_item_of() {
     let manifest = "title='t'\n[[signature]]\nscheme='token'\nsource='header:X-T'\n[event]\nid='item:/id'\n\
-        [batch]\nitems='body:/of/*/items/*'\nkeep={ realm-id='body:/of/*/realm', kind='{body:/a}-{body:/b}' }";
+        [batch]\nitems='body:/of/*/items/*'\nheaders={ realm-id='body:/of/*/realm', kind='{body:/a}-{body:/b}' }";
     let provider = provider(manifest, &["s"]);
     let token = HeaderList::new(vec![("X-T", b"s")]);
     let body = br#"{"a":1,"of":[{"realm":"x","items":[{"id":1},{"id":2}]},{"realm":{"y":1},"items":[{"id":3}]},{"items":[{"id":4}]}],"b":2}"#;
@@ -161,20 +161,22 @@ fn an_item_takes_along_what_it_is_an_item_of() {
     for index in [0, 1] {
         assert_eq!(
             kept(index),
-            r#"{"x-a":"1","x-envelope-kind":"1-2","x-envelope-realm-id":"x"}"#
+            r#"{"x-a":"1","x-batch-kind":"1-2","x-batch-realm-id":"x"}"#
         );
     }
     assert_eq!(
         kept(2),
-        r#"{"x-a":"1","x-envelope-kind":"1-2","x-envelope-realm-id":"{\"y\":1}"}"#
+        r#"{"x-a":"1","x-batch-kind":"1-2","x-batch-realm-id":"{\"y\":1}"}"#
     );
-    assert_eq!(kept(3), r#"{"x-a":"1","x-envelope-kind":"1-2"}"#);
+    assert_eq!(kept(3), r#"{"x-a":"1","x-batch-kind":"1-2"}"#);
     assert_eq!(&*events[3].payload, br#"{"id":4}"#);
 
     let wrong = manifest.replace("realm-id", "Realm");
     let error = crate::adapters::Adapter::parse("p", &wrong).unwrap_err();
     assert!(
-        error.to_string().contains("`batch.keep.Realm`: expected a name of a-z"),
+        error
+            .to_string()
+            .contains("`batch.headers.Realm`: expected a name of a-z"),
         "{error}"
     );
 }

@@ -111,6 +111,9 @@ impl Look<'_> {
         for name in unfilled(&request) {
             self.tell("", format!("`{name}` is no placeholder"));
         }
+        if request.method != "POST" {
+            self.tell("", format!("an event comes by POST, not by {}", request.method));
+        }
         let headers = request.header_list();
         let scope = Scope::new(self.provider, request.raw(&headers), now);
         // What is sealed or a token on its way is written open in a sample.

@@ -89,6 +89,11 @@ fn what_the_manifest_names_and_a_sample_lacks_is_told_with_file_and_key() {
             "{expected}: {told:?}"
         );
     }
+    let got = head("X-Id: 1\n", full).replace("POST", "GET");
+    assert_eq!(
+        told(MANIFEST, &[("a.http", &got)]),
+        ["samples/a.http : an event comes by POST, not by GET"]
+    );
     let orphan = told(MANIFEST, &[("b.normalized.json", "{}")]);
     assert_eq!(
         orphan,
@@ -104,4 +109,34 @@ fn a_signature_needs_a_place_and_a_handshake_is_no_event() {
     assert!(told(r#"{"id":1,"sign":"{{signature}}"}"#).is_empty());
     assert!(told(r#"{"id":1}"#)[0].contains("signature[0].source: put `{{signature}}`"));
     assert!(told(r#"{"id":1,"challenge":"x"}"#)[0].contains("answered as a handshake"));
+}
+
+#[test]
+fn conditions_and_functions_that_cannot_be_meant_are_errors() {
+    let fails = |when: &str, id: &str| {
+        let manifest = format!("title='t'\nverify='none'\n[batch]\nitems='body:/*'\nwhen='{when}'\n[event]\nid='{id}'");
+        Adapter::parse("mine", &manifest).err().map(|error| error.to_string())
+    };
+    for mistyped in [
+        "body:/a==b",
+        "!body:/a==b",
+        "body:/a = b",
+        "body:/a =! b",
+        "body:/a === b",
+        "body:/a!=b",
+    ] {
+        let error = fails(mistyped, "body:/id").unwrap();
+        assert!(
+            error.contains("batch.when") && error.contains("one space on each side"),
+            "{error}"
+        );
+    }
+    assert_eq!(fails("body:/a == b", "body:/id"), None);
+    let deep = |n: usize| format!("{}body:/id{}", "lower(".repeat(n), ")".repeat(n));
+    assert_eq!(fails("body:/a", &deep(32)), None);
+    let error = fails("body:/a", &deep(20_000)).unwrap();
+    assert!(
+        error.contains("event.id") && error.contains("at most 32 functions"),
+        "{error}"
+    );
 }

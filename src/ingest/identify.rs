@@ -97,7 +97,7 @@ fn kept(scope: &Scope<'_, '_>, frame: Frame<'_>) -> Vec<(String, String)> {
         return Vec::new();
     };
     let value = |(name, template): &(String, Template)| Some((name.clone(), key(&scope.text(template, frame)?)?));
-    batch.keep.iter().filter_map(value).collect()
+    batch.headers.iter().filter_map(value).collect()
 }
 
 /// What makes the event unique, and the sender's own id where that is another.

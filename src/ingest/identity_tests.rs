@@ -112,6 +112,58 @@ fn states_of_one_object_are_different_events() {
 }
 
 #[test]
+fn parts_of_one_payment_are_different_events() {
+    let order = |charges: &str| format!(r#"{{"id":"ORDE_1","charges":[{charges}]}}"#);
+    let refunded =
+        |cents: u32| format!(r#"{{"id":"CHAR_1","status":"PAID","amount":{{"summary":{{"refunded":{cents}}}}}}}"#);
+    let second = r#"{"id":"CHAR_1","status":"DECLINED"},{"id":"CHAR_2","status":"PAID"}"#;
+    let first = r#"{"id":"CHAR_1","status":"DECLINED"}"#;
+    apart(
+        "pagbank",
+        JSON,
+        &[
+            &order(&refunded(0)),
+            &order(&refunded(100)),
+            &order(&refunded(200)),
+            &order(first),
+            &order(second),
+        ],
+    );
+    apart(
+        "iugu",
+        FORM,
+        &[
+            "event=invoice.status_changed&data[id]=A&data[status]=partially_paid&data[paid_cents]=1",
+            "event=invoice.status_changed&data[id]=A&data[status]=partially_paid&data[paid_cents]=2",
+        ],
+    );
+    let merchant_order = |version: u32| {
+        format!(
+            r#"{{"id":7,"type":"topic_merchant_order_wh","action":"update","status":"opened","version":{version}}}"#
+        )
+    };
+    apart("mercadopago", JSON, &[&merchant_order(1), &merchant_order(2)]);
+    let dispute = |status: &str| {
+        format!(
+            r#"{{"notificationItems":[{{"NotificationRequestItem":{{"pspReference":"A","eventCode":"CHARGEBACK","success":"true","additionalData":{{"disputeStatus":"{status}"}}}}}}]}}"#
+        )
+    };
+    apart("adyen", JSON, &[&dispute("Undefended"), &dispute("Won")]);
+    let statuses = |ids: &str| {
+        format!(r#"{{"entry":[{{"id":"1","changes":[{{"field":"messages","value":{{"statuses":[{ids}]}}}}]}}]}}"#)
+    };
+    let status = |id: u32| format!(r#"{{"id":"wamid.{id}","status":"sent"}}"#);
+    apart(
+        "meta",
+        JSON,
+        &[
+            &statuses(&[status(1), status(2)].join(",")),
+            &statuses(&[status(1), status(3)].join(",")),
+        ],
+    );
+}
+
+#[test]
 fn equal_items_of_different_accounts_are_different_events() {
     apart(
         "meta",

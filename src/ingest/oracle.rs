@@ -117,7 +117,7 @@ mod tests {
 
     #[test]
     fn a_challenge_that_may_be_anything_is_not_accepted_in_a_folder() {
-        for condition in ["'query:d'", "'query:c'", "'query:mode == x'"] {
+        for condition in ["'query:d'", "'query:c'", "'query:mode == x'", "'query:d == {query:c}'"] {
             let error = adapter(BODY, condition).unwrap_err();
             assert!(
                 error.contains("handshake[0].body") && error.contains("narrows"),

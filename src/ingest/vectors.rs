@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 
 use super::{Answer, Identified, Ingested, ingest, url};
 use crate::{
-    adapters::{Provider, ProviderSpec, Registry},
+    adapters::{Provider, ProviderError, ProviderSpec, Registry},
     domain::{HeaderList, RawRequest},
 };
 
@@ -149,6 +149,10 @@ fn run(text: &str, registry: &Registry) -> Result<VectorResult, String> {
             serde_json::from_str(expect.get()).map_err(|error| format!("`expect`: {}", in_line(&error)))?;
         outcome.result.expects = true;
         outcome.result.differences = outcome.differences(&expect);
+        // Whoever refuses everything proves nothing.
+        if let Err(error @ ProviderError::UnknownAdapter { .. }) = &provider {
+            outcome.result.differences.push(error.to_string());
+        }
     }
     Ok(outcome.result)
 }

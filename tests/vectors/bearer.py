@@ -91,7 +91,7 @@ def bearer_token(r, key, at, audience="https://hooks.example.com", algorithm="RS
     r.set("Authorization", "Bearer " + public.jws(claims, secret, algorithm, {"kid": kid, "typ": "at+jwt"}))
 
 
-OWN = {"jwks_url": OWN_KEYS, "audience": "https://hooks.example.com", "certs": {OWN_KEYS: jwks("own-1")}}
+OWN = {"jwks_url": OWN_KEYS, "issuer": "https://login.example.com/", "audience": "https://hooks.example.com", "certs": {OWN_KEYS: jwks("own-1")}}
 
 
 def token_cases(c, secrets, word="token"):
@@ -108,6 +108,9 @@ def token_cases(c, secrets, word="token"):
         ("for another audience", {"audience": "https://api.example.com"}),
         ("for other audiences", {"audience": ["https://api.example.com"]}),
         ("for no audience", {"audience": None}),
+        ("of another issuer", {"iss": "https://other.example.com/"}),
+        ("of an issuer without its slash", {"iss": "https://login.example.com"}),
+        ("of no issuer", {"iss": None}),
         ("expired", {"exp": NOW - 120}),
         ("that never ends", {"exp": None}),
         ("not yet", {"nbf": NOW + 120}),
@@ -119,13 +122,15 @@ def token_cases(c, secrets, word="token"):
     opaque = sent()
     opaque.set("Authorization", "Bearer 2YotnFZFEjr1zCsicMWpAA")
     c.rejected(f"{word}, opaque", opaque, secrets)
+    with registered(c, {name: value for name, value in OWN.items() if name != "issuer"}, secrets):
+        c.rejected(f"{word}, and the issuer is not said", sent(), secrets)
     return sent
 
 
 def generic_cases(c):
     sent = token_cases(c, [])
     pem = public.load("rsa-1").public_key().public_bytes(public.PEM, public.SPKI).decode()
-    with registered(c, {"audience": OWN["audience"]}, [pem]):
+    with registered(c, {"issuer": OWN["issuer"], "audience": OWN["audience"]}, [pem]):
         c.event("a pinned key", sent(), [])
         c.rejected("a pinned key, another's token", sent(key=public.fetched_key(c.name, 2)), [])
 

@@ -306,13 +306,13 @@ def zendesk_events(r):
 
 
 def zendesk_cases(c):
-    def trigger(body, *headers):
-        return c.sign(c.post(body, [("X-Zendesk-Webhook-Signature-Timestamp", rfc3339(NOW)), *headers]))
+    def trigger(body, at, *headers):
+        return c.sign(c.post(body, [("X-Zendesk-Webhook-Signature-Timestamp", rfc3339(at)), *headers]))
 
     body = {"id": "35436", "type": "ticket.solved"}
     names = ("01SAMPLE1", "01SAMPLE2")
-    c.apart(*((f"a trigger with the ticket's id, {name}", trigger(body, ("X-Zendesk-Webhook-Invocation-Id", name))) for name in names))
-    c.event("a trigger without an invocation's id", trigger(body), [c.key])
+    c.apart(*((f"a trigger with the ticket's id, {name}", trigger(body, NOW - i, ("X-Zendesk-Webhook-Invocation-Id", name))) for i, name in enumerate(names)))
+    c.event("a trigger without an invocation's id", trigger(body, NOW), [c.key])
 
 
 def generic_events(r):

@@ -345,14 +345,15 @@ def travis_cases(c):
 
 def netlify_events(r):
     kind = r.get("X-Netlify-Event")
-    return [((f"{kind}:" if kind else "") + f"{r.json['id']}:{r.json['state']}:{sha(r.body)}", kind or r.json["state"])]
+    return [(f"{r.json['id']}:{r.json['state']}:{sha(r.body)}", kind or r.json["state"])]
 
 
 def netlify_cases(c):
     body = {"id": "d1", "state": "ready", "site_id": "s1", "updated_at": "2026-01-05T10:00:00Z"}
-    kinds = ("deploy_created", "deploy_locked", "deploy_unlocked")
-    c.apart(*((f"one deploy, {kind}", c.sign(c.post(body, [("X-Netlify-Event", kind)]))) for kind in kinds))
+    kinds = {"deploy_created": {}, "deploy_locked": {"locked": True}, "deploy_unlocked": {"locked": False}}
+    c.apart(*((f"one deploy, {kind}", c.sign(c.post(body | more, [("X-Netlify-Event", kind)]))) for kind, more in kinds.items()))
     c.event("one deploy, without the header", c.sign(c.post(body)), [c.key])
+    c.event("one deploy, another header is the same event", c.sign(c.post(body, [("X-Netlify-Event", "deploy_locked")])), [c.key])
 
 
 def woovi_events(r):

@@ -105,7 +105,10 @@ fn not_shown(adapter: &Adapter, results: &[VectorResult]) -> Vec<&'static str> {
     }
     for (word, text) in REFUSED {
         let applies = word != "stale" || adapter.judges_time();
-        let shows = |result: &VectorResult| result.case.contains(word) && result.status == "rejected";
+        let for_that = |reason: &str| word != "stale" || reason == "stale";
+        let shows = |result: &VectorResult| {
+            result.case.contains(word) && result.status == "rejected" && result.reason.as_deref().is_some_and(for_that)
+        };
         if applies && !results.iter().any(shows) {
             missing.push(text);
         }

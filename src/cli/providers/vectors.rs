@@ -1,6 +1,6 @@
 //! `cerca providers vectors`: the samples of an adapter, signed and spoiled, as lines of its `vectors.jsonl`.
 
-use std::{fs, path::Path, process::ExitCode};
+use std::{fs, io::ErrorKind, path::Path, process::ExitCode};
 
 use anyhow::{Context as _, bail};
 use secrecy::ExposeSecret as _;
@@ -35,7 +35,12 @@ pub(super) fn run(context: &Context, name: &str, secret: Option<&str>, write: bo
         );
     }
     let path = folder.join("vectors.jsonl");
-    let (text, written, kept) = merge(&made, adapter.vectors().unwrap_or_default());
+    // What lies there, and not what the binary was built with.
+    let old = match fs::read_to_string(&path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => String::new(),
+        read => read.with_context(|| format!("cannot read {}", path.display()))?,
+    };
+    let (text, written, kept) = merge(&made, &old);
     fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
     context.out.line(format!(
         "{}: {written} made from samples, {kept} others kept",

@@ -115,7 +115,7 @@ async fn what_an_item_is_an_item_of_is_stored_with_it_and_no_sender_can_say_it()
     assert!(stored.iter().all(|event| of(event)["x-other"] == "1"));
     let realms: Vec<_> = stored
         .iter()
-        .map(|event| of(event)["x-envelope-realm-id"].clone())
+        .map(|event| of(event)["x-batch-realm-id"].clone())
         .collect();
     // The older form says it beside its items, the newer in each.
     assert!(
