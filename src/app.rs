@@ -284,6 +284,7 @@ fn http_settings(config: &Config, role: Role) -> http::Settings {
         admin_token: config.admin.token.clone(),
         max_body: config.server.max_body,
         body_timeout: config.server.body_timeout,
+        max_connections: config.server.max_connections,
         trusted_proxies: config.server.trusted_proxies.clone(),
         shutdown_timeout: config.server.shutdown_timeout.mul_f64(0.4),
         webhooks: role != Role::Worker,

@@ -51,6 +51,7 @@ impl Config {
                     ("body_timeout", time(self.server.body_timeout)),
                     ("trusted_proxies", format!("[{}]", proxies.join(", "))),
                     ("workers", self.server.workers.to_string()),
+                    ("max_connections", self.server.max_connections.to_string()),
                     ("shutdown_timeout", time(self.server.shutdown_timeout)),
                 ],
             ),

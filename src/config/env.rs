@@ -59,6 +59,7 @@ const SETTINGS: &[(&str, &str, Kind)] = &[
     ("server", "body_timeout", Kind::Text),
     ("server", "trusted_proxies", Kind::List),
     ("server", "workers", Kind::Whole),
+    ("server", "max_connections", Kind::Whole),
     ("server", "shutdown_timeout", Kind::Text),
     ("admin", "listen", Kind::Text),
     ("admin", "token", Kind::Text),

@@ -51,6 +51,9 @@ pub struct Server {
     pub trusted_proxies: Vec<IpNet>,
     /// Threads that read requests; 0 is one a core, the default.
     pub workers: usize,
+    /// Connections at once; others wait to be accepted. Default 8192, and at most a third of the files that the process
+    /// may open.
+    pub max_connections: usize,
     /// How long a shutdown may take before it is forced. Default 25 s.
     #[serde(with = "duration")]
     pub shutdown_timeout: Duration,
@@ -65,6 +68,7 @@ impl Default for Server {
             body_timeout: Duration::from_secs(10),
             trusted_proxies: Vec::new(),
             workers: 0,
+            max_connections: 8192,
             shutdown_timeout: Duration::from_secs(25),
         }
     }

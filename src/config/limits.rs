@@ -29,6 +29,16 @@ const MAX_CONCURRENCY: usize = 10_000;
 /// A shorter one would end between two renewals on a busy machine.
 const SHORTEST_LEASE: Duration = Duration::from_secs(1);
 
+/// Beyond, one address has no ports left for them.
+const MOST_CONNECTIONS: usize = 65_536;
+
+pub(super) fn connections(number: usize) -> Result<(), String> {
+    match number {
+        1..=MOST_CONNECTIONS => Ok(()),
+        _ => Err(format!("{number} is not between 1 and {MOST_CONNECTIONS}")),
+    }
+}
+
 pub(super) fn workers(number: usize) -> Result<(), String> {
     if number <= MAX_WORKERS {
         return Ok(());

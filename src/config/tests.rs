@@ -89,7 +89,7 @@ fn mistakes_name_their_place() {
     assert_eq!(
         error(text),
         "cerca.toml:3:1: unknown key \"listn\" in [server]; did you mean \"listen\"?; expected one of listen, public_url, \
-         max_body, body_timeout, trusted_proxies, workers, shutdown_timeout"
+         max_body, body_timeout, trusted_proxies, workers, max_connections, shutdown_timeout"
     );
     assert_eq!(
         error("[servr]\n"),
@@ -179,6 +179,10 @@ fn values_have_limits() {
         (
             "[server]\nworkers = 600\n".to_owned(),
             "cerca.toml:2:11: server.workers: 600 is not between 0 and 512; 0 is one thread a core",
+        ),
+        (
+            "[server]\nmax_connections = 0\n".to_owned(),
+            "cerca.toml:2:19: server.max_connections: 0 is not between 1 and 65536",
         ),
         (
             "[worker]\nlease = \"900ms\"\n".to_owned(),
