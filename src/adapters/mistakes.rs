@@ -155,6 +155,10 @@ fn is_local(url: &str) -> bool {
 mod tests {
     use crate::adapters::{Provider, ProviderSpec, Registry};
 
+    fn warned(spec: ProviderSpec, registry: &Registry) -> String {
+        Provider::new(spec, registry).unwrap().warnings().join("\n")
+    }
+
     /// What is told of a provider; `options` and `signature` as TOML.
     fn told(adapter: &str, secret: &str, options: &str, signature: &str, public_url: &str) -> String {
         let registry = Registry::embedded();
@@ -171,7 +175,7 @@ mod tests {
             signature: toml::from_str(signature).unwrap(),
             ..ProviderSpec::default()
         };
-        Provider::new(spec, &registry).unwrap().warnings().join("\n")
+        warned(spec, &registry)
     }
 
     #[test]
@@ -271,10 +275,7 @@ mod tests {
                 tolerance: tolerance.map(str::to_owned),
                 ..ProviderSpec::default()
             };
-            Provider::new(spec, &Registry::embedded())
-                .unwrap()
-                .warnings()
-                .join("\n")
+            warned(spec, &Registry::embedded())
         };
         assert!(told(Some("30s")).contains("`tolerance` is 30 s, less than the adapter's own 300 s"));
         for tolerance in [None, Some("5m"), Some("1h"), Some("none")] {
@@ -290,10 +291,7 @@ mod tests {
                 secrets: vec![secret.into()],
                 ..ProviderSpec::default()
             };
-            Provider::new(spec, &Registry::embedded())
-                .unwrap()
-                .warnings()
-                .join("\n")
+            warned(spec, &Registry::embedded())
         };
         assert_eq!(
             told("atlassian_connect", "0123456789012345678901234567890123456789"),
@@ -330,7 +328,7 @@ mod tests {
                     options: [("webhook_id".to_owned(), "1".to_owned())].into(),
                     ..ProviderSpec::default()
                 };
-                Provider::new(spec, &registry).unwrap().warnings().join("\n")
+                warned(spec, &registry)
             };
             assert!(told(Some("5m")).contains("more than 300 s"), "{adapter}");
             assert!(!told(None).contains("later is refused"), "{adapter}");
@@ -352,7 +350,7 @@ mod tests {
                 tolerance: tolerance.map(str::to_owned),
                 ..ProviderSpec::default()
             };
-            Provider::new(spec, &registry).unwrap().warnings().join("\n")
+            warned(spec, &registry)
         };
         assert!(told(None).contains("more than 300 s"), "{}", told(None));
         assert_eq!(told(Some("none")), "");

@@ -103,3 +103,16 @@ fn secrets_are_left_where_they_are_not_needed() {
     );
     assert!(load("").is_err());
 }
+
+#[test]
+fn passwords_in_urls_are_hidden() {
+    assert_eq!(
+        redact_url("postgres://u:p@ss@host/db?x=1"),
+        "postgres://u:***@host/db?x=1"
+    );
+    assert_eq!(
+        redact_url("postgres://host/db?password=x"),
+        "postgres://host/db?password=***"
+    );
+    assert_eq!(redact_url("sqlite:cerca.db"), "sqlite:cerca.db");
+}
