@@ -14,6 +14,7 @@ mod cache;
 mod filter;
 mod jobs;
 mod keys;
+mod migrations;
 mod native;
 mod options;
 mod ordering;

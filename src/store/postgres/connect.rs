@@ -9,14 +9,11 @@ use std::{
 use futures_util::future::BoxFuture;
 use sqlx::{
     AssertSqlSafe, ConnectOptions as _, Connection as _, Executor as _, PgConnection, PgPool,
-    migrate::Migrator,
     postgres::{PgConnectOptions, PgDatabaseError, PgPoolOptions},
 };
 use tokio::time::{error::Elapsed, sleep, timeout};
 
-use super::super::{Schema, StoreError};
-
-static MIGRATIONS: Migrator = sqlx::migrate!("migrations/postgres");
+use super::super::{Schema, StoreError, migrations};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -67,7 +64,7 @@ pub(super) async fn migrate(options: &PgConnectOptions, migrate: bool) -> Result
     let refused = |error: &dyn fmt::Display| StoreError::Refused(format!("the schema: {error}"));
     let mut db = connect(options).await?;
     if migrate {
-        MIGRATIONS
+        migrations::POSTGRES
             .run_direct(None, &mut db, false)
             .await
             .map_err(|e| refused(&e))?;
@@ -115,7 +112,7 @@ async fn found(db: &mut PgConnection) -> sqlx::Result<Schema> {
     };
     Ok(Schema::of(
         ran,
-        MIGRATIONS.iter().map(|migration| migration.version).max(),
+        migrations::POSTGRES.iter().map(|migration| migration.version).max(),
     ))
 }
 

@@ -11,14 +11,11 @@ use jiff::Timestamp;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 use sqlx::{
     ConnectOptions as _, Connection as _, SqliteConnection, SqlitePool,
-    migrate::Migrator,
     sqlite::{SqliteConnectOptions, SqlitePoolOptions},
 };
 use tokio_util::sync::CancellationToken;
 
-use super::super::{Schema, StoreError};
-
-static MIGRATIONS: Migrator = sqlx::migrate!("migrations/sqlite");
+use super::super::{Schema, StoreError, migrations};
 
 /// Before this version a race of two connections could damage a WAL database (sqlite.org/wal.html, 2026-11-30).
 const OLDEST_SQLITE: i32 = 3_051_003;
@@ -111,7 +108,7 @@ pub(super) async fn migrate(file: &Path, migrate: bool) -> Result<(), StoreError
         .await
         .map_err(|error| read_error(&error))?;
     if migrate {
-        MIGRATIONS
+        migrations::SQLITE
             .run_direct(None, &mut db, false)
             .await
             .map_err(|e| refused(&e))?;
@@ -156,7 +153,7 @@ async fn found(db: &mut SqliteConnection) -> sqlx::Result<Schema> {
     };
     Ok(Schema::of(
         ran,
-        MIGRATIONS.iter().map(|migration| migration.version).max(),
+        migrations::SQLITE.iter().map(|migration| migration.version).max(),
     ))
 }
 
