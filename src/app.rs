@@ -319,11 +319,12 @@ pub fn create_private(url: &str) -> std::io::Result<bool> {
     }
 }
 
-/// How the store treats deliveries, as the handlers are configured.
+/// How the store treats events and deliveries, as is configured.
 #[must_use]
 pub fn store_options(config: &Config) -> store::Options {
     store::Options {
         ordered: config.handlers.iter().filter_map(HandlerSpec::ordered).collect(),
+        max_wait: config.server.max_wait,
         ..store::Options::default()
     }
 }

@@ -97,6 +97,7 @@ impl Pass<'_> {
         }
         self.max_body("server.max_body", server.max_body);
         self.not_zero("server.body_timeout", server.body_timeout.is_zero());
+        self.not_zero("server.max_wait", server.max_wait.is_zero());
         self.within("server.workers", limits::workers(server.workers));
         self.within("server.max_connections", limits::connections(server.max_connections));
     }

@@ -52,6 +52,7 @@ impl Config {
                     ("trusted_proxies", format!("[{}]", proxies.join(", "))),
                     ("workers", self.server.workers.to_string()),
                     ("max_connections", self.server.max_connections.to_string()),
+                    ("max_wait", time(self.server.max_wait)),
                     ("shutdown_timeout", time(self.server.shutdown_timeout)),
                 ],
             ),

@@ -60,6 +60,7 @@ const SETTINGS: &[(&str, &str, Kind)] = &[
     ("server", "trusted_proxies", Kind::List),
     ("server", "workers", Kind::Whole),
     ("server", "max_connections", Kind::Whole),
+    ("server", "max_wait", Kind::Text),
     ("server", "shutdown_timeout", Kind::Text),
     ("admin", "listen", Kind::Text),
     ("admin", "token", Kind::Text),

@@ -54,6 +54,10 @@ pub struct Server {
     /// Connections at once; others wait to be accepted. Default 8192, and at most a third of the files that the process
     /// may open.
     pub max_connections: usize,
+    /// How long an event may have to wait for its commit, as far as can be foreseen; more is refused with 503 at once.
+    /// Default 2 s; no commit is waited for longer than 5 s.
+    #[serde(with = "duration")]
+    pub max_wait: Duration,
     /// How long a shutdown may take before it is forced. Default 25 s.
     #[serde(with = "duration")]
     pub shutdown_timeout: Duration,
@@ -69,6 +73,7 @@ impl Default for Server {
             trusted_proxies: Vec::new(),
             workers: 0,
             max_connections: 8192,
+            max_wait: Duration::from_secs(2),
             shutdown_timeout: Duration::from_secs(25),
         }
     }

@@ -89,7 +89,7 @@ fn mistakes_name_their_place() {
     assert_eq!(
         error(text),
         "cerca.toml:3:1: unknown key \"listn\" in [server]; did you mean \"listen\"?; expected one of listen, public_url, \
-         max_body, body_timeout, trusted_proxies, workers, max_connections, shutdown_timeout"
+         max_body, body_timeout, trusted_proxies, workers, max_connections, max_wait, shutdown_timeout"
     );
     assert_eq!(
         error("[servr]\n"),
@@ -183,6 +183,10 @@ fn values_have_limits() {
         (
             "[server]\nmax_connections = 0\n".to_owned(),
             "cerca.toml:2:19: server.max_connections: 0 is not between 1 and 65536",
+        ),
+        (
+            "[server]\nmax_wait = \"0s\"\n".to_owned(),
+            "cerca.toml:2:12: server.max_wait: must be more than zero",
         ),
         (
             "[worker]\nlease = \"900ms\"\n".to_owned(),

@@ -1,5 +1,7 @@
 //! Times as senders write them.
 
+use std::iter;
+
 use jiff::{Timestamp, civil::DateTime, fmt::rfc2822, tz::Offset};
 
 use crate::adapters::TimeFormat;
@@ -60,7 +62,8 @@ fn number(text: &str, unit: Unit) -> Option<Timestamp> {
         return None;
     }
     let whole: i64 = whole.parse().ok()?;
-    let nanos: i128 = format!("{fraction:0<9}").get(..9)?.parse().ok()?;
+    let digits = fraction.bytes().chain(iter::repeat(b'0')).take(9);
+    let nanos = digits.fold(0, |nanos, digit| nanos * 10 + i128::from(digit - b'0'));
     let milliseconds = match unit {
         Unit::Seconds => false,
         Unit::Milliseconds => true,
@@ -89,6 +92,11 @@ mod tests {
         assert_eq!(second("-1"), Some(-1));
         let fraction = signed(b"1.000000001", TimeFormat::Unix).unwrap();
         assert_eq!(fraction.as_nanosecond(), 1_000_000_001);
+        let fraction = |text: &str| signed(text.as_bytes(), TimeFormat::Unix).unwrap().as_nanosecond();
+        assert_eq!(
+            [fraction("1.5"), fraction("1.0000000019")],
+            [1_500_000_000, 1_000_000_001]
+        );
         assert_eq!(signed(b"1500", TimeFormat::UnixMs).unwrap().as_millisecond(), 1500);
     }
 

@@ -25,7 +25,8 @@ pub(super) type HandoffSlot = Arc<OnceLock<Arc<dyn Handoff>>>;
 pub(super) struct Pending {
     pub(super) events: Vec<NewEvent>,
     pub(super) waiter: Waiter,
-    pub(super) permit: Permit,
+    /// None where what waits is bounded by other means.
+    pub(super) permit: Option<Permit>,
 }
 
 impl Pending {

@@ -18,6 +18,8 @@ pub struct Options {
     pub queue_events: usize,
     /// Bytes that wait for their commit, at most.
     pub queue_bytes: usize,
+    /// How long an event may wait for its commit, as far as recent flushes let foresee; more is refused.
+    pub max_wait: Duration,
     /// Settles that wait to be written, at most.
     pub queue_settles: usize,
     /// Ingest flushes in flight (PostgreSQL). Two hide the network and the log flush behind each other; on one or two
@@ -37,6 +39,7 @@ impl Default for Options {
             batch_bytes: 4 << 20,
             queue_events: 4096,
             queue_bytes: 64 << 20,
+            max_wait: Duration::from_secs(2),
             queue_settles: 4096,
             flushes: if std::thread::available_parallelism().is_ok_and(|cores| cores.get() > 2) {
                 2

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use tokio::sync::oneshot;
 
-use super::{Accepted, Relayed, StoreError, TopicRoutes, answers, batch::Pending, budget::Budget};
+use super::{Accepted, Relayed, StoreError, TopicRoutes, answers, batch::Pending};
 use crate::domain::{Intent, NewEvent};
 
 /// Rows in one batch.
@@ -60,8 +60,6 @@ pub(super) struct Sorted {
 /// Makes the events of some rows, which are in the order of their ids.
 pub(super) fn sort(rows: Vec<Row>, order: &Order, routes: &TopicRoutes) -> Sorted {
     let mut sorted = Sorted::default();
-    // What is read is bounded by the batch; the budget of requests is for those that come from outside.
-    let budget = Budget::new(usize::MAX, usize::MAX);
     for Row { id, mut intent } in rows {
         intent.created_at = order.instant(intent.created_at);
         let routes = routes(&intent.topic);
@@ -69,20 +67,18 @@ pub(super) fn sort(rows: Vec<Row>, order: &Order, routes: &TopicRoutes) -> Sorte
             super::validate::validate(std::slice::from_ref(&event)).map_err(|error| error.to_string())?;
             Ok(event)
         });
-        let permit = budget.take(0, 0);
-        match (event, permit) {
-            (Ok(event), Ok(permit)) => {
+        match event {
+            Ok(event) => {
                 let (waiter, answer) = answers::channel();
                 sorted.taken.push(id);
                 sorted.answers.push(answer);
                 sorted.requests.push(Pending {
                     events: vec![event],
                     waiter,
-                    permit,
+                    permit: None,
                 });
             }
-            (Ok(_), Err(error)) => sorted.refused.push((id, error.to_string())),
-            (Err(why), _) => sorted.refused.push((id, why)),
+            Err(why) => sorted.refused.push((id, why)),
         }
     }
     sorted

@@ -1,6 +1,9 @@
 //! Taking events in: duplicates, conflicts, bytes, hand-over, limits.
 
-use std::sync::{Arc, atomic::Ordering::Relaxed};
+use std::{
+    sync::{Arc, atomic::Ordering::Relaxed},
+    time::Duration,
+};
 
 use cerca::store::{Accepted, EventFilter, Options, StoreError};
 use futures_util::future::join_all;
@@ -247,36 +250,47 @@ async fn a_large_request_is_one_batch(db: Db) {
 }
 
 async fn full_is_said_at_once(db: Db) {
+    let first = db.store.accept(vec![event("first", "")]).await;
+    assert_eq!(first.unwrap(), [Accepted::Stored]);
     let answers = join_all((0..200).map(|n| db.store.accept(vec![event(&format!("e{n}"), "")]))).await;
     let full = answers.iter().filter(|a| matches!(a, Err(StoreError::Full))).count();
     assert!(full > 0, "some must be turned away");
     let stored = db.number("SELECT count(*) FROM webhook_events").await;
-    assert_eq!(stored, 200 - full as i64);
-    assert_eq!(
-        db.store.accept(vec![event("later", "")]).await.unwrap(),
-        [Accepted::Stored]
-    );
+    assert_eq!(stored, 201 - full as i64);
+    let later = db.store.accept(vec![event("later", "")]).await;
+    assert_eq!(later.unwrap(), [Accepted::Stored]);
 }
 
+/// Too many wait, or too long.
 mod full_is_said_at_once {
     use super::*;
 
-    fn small() -> Options {
-        Options {
+    fn small() -> [Options; 2] {
+        let few = Options {
             queue_events: 5,
             ..Options::default()
-        }
+        };
+        let impatient = Options {
+            batch_events: 1,
+            max_wait: Duration::from_nanos(1),
+            ..Options::default()
+        };
+        [few, impatient]
     }
 
     #[tokio::test]
     async fn sqlite() {
-        full_is_said_at_once(Db::sqlite_with(small()).await).await;
+        for options in small() {
+            full_is_said_at_once(Db::sqlite_with(options).await).await;
+        }
     }
 
     #[tokio::test]
     async fn postgres() {
-        if let Some(db) = Db::postgres_with(small()).await {
-            full_is_said_at_once(db).await;
+        for options in small() {
+            if let Some(db) = Db::postgres_with(options).await {
+                full_is_said_at_once(db).await;
+            }
         }
     }
 }

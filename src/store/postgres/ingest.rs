@@ -12,6 +12,7 @@ use super::{
     super::{
         Options,
         batch::{Batch, HandoffSlot, Pending, RowOutcome},
+        budget::Budget,
         ordering::holds,
     },
     actor::Closing,
@@ -29,6 +30,7 @@ const TRIES: u32 = 3;
 /// One of the tasks that take turns at the queue.
 pub(super) struct Flusher {
     pub(super) queue: Arc<Mutex<mpsc::UnboundedReceiver<Pending>>>,
+    pub(super) budget: Arc<Budget>,
     pub(super) link: Link,
     pub(super) handoff: HandoffSlot,
     pub(super) options: Options,
@@ -68,11 +70,13 @@ impl Flusher {
     async fn flush(&mut self, requests: Vec<Pending>) {
         let mut waiting = vec![requests];
         while let Some(requests) = waiting.pop() {
+            let start = Instant::now();
             let batch = Batch::new(requests, &self.handoff, &self.options.ordered);
             let failed = match self.insert(&batch).await {
                 Ok(mut outcomes) => {
                     let are_conflicts_written = self.compare(&batch, &mut outcomes).await;
                     self.lanes.advance(batch.lanes(&outcomes));
+                    self.budget.flushed(start.elapsed());
                     if batch.finish(&outcomes, are_conflicts_written) {
                         self.notifier.notify();
                     }

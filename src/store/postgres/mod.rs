@@ -112,11 +112,13 @@ impl PostgresStore {
         let lanes = link("lanes", PINNED_ASYNC);
         let lanes = Lanes::start(lanes, Arc::clone(&handoff), notifier.clone(), &closing);
 
+        let budget = Budget::new(&options, options.flushes);
         let (accepts, queue) = mpsc::unbounded_channel();
         let queue = Arc::new(Mutex::new(queue));
         for _ in 0..options.flushes.max(1) {
             let flusher = ingest::Flusher {
                 queue: Arc::clone(&queue),
+                budget: Arc::clone(&budget),
                 link: link("ingest", PINNED),
                 handoff: Arc::clone(&handoff),
                 options: options.clone(),
@@ -142,7 +144,7 @@ impl PostgresStore {
             order: Arc::default(),
             read: connect::readers(&server),
             handoff,
-            budget: Budget::new(options.queue_events, options.queue_bytes),
+            budget,
             settles: Arc::new(Semaphore::new(options.queue_settles)),
             stats: Cached::default(),
             keys: keys::KeyDesk::start(link("keys", PINNED), &closing),
@@ -217,7 +219,11 @@ impl Inbox for PostgresStore {
             .and_then(|()| self.budget.take(events.len(), events.iter().map(NewEvent::size).sum()))
             .and_then(|permit| {
                 let (waiter, answer) = answers::channel();
-                let pending = Pending { events, waiter, permit };
+                let pending = Pending {
+                    events,
+                    waiter,
+                    permit: Some(permit),
+                };
                 self.accepts.send(pending).map_err(|_| StoreError::Closed)?;
                 Ok(answer)
             });

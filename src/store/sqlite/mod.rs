@@ -93,7 +93,13 @@ impl SqliteStore {
 
         let handoff = HandoffSlot::default();
         let (sender, receiver) = mpsc::channel();
-        let state = writer::Writer::new(writer, file.clone(), &options, Arc::clone(&handoff));
+        let budget = Budget::new(&options, 1);
+        let state = writer::Writer::new(
+            writer,
+            file.clone(),
+            &options,
+            (Arc::clone(&handoff), Arc::clone(&budget)),
+        );
         let thread = std::thread::Builder::new()
             .name("cerca-store".to_owned())
             .spawn(move || state.run(receiver))
@@ -104,7 +110,7 @@ impl SqliteStore {
             read,
             file,
             handoff,
-            budget: Budget::new(options.queue_events, options.queue_bytes),
+            budget,
             settles: Arc::new(Semaphore::new(options.queue_settles)),
             order: Arc::default(),
             stats: Cached::default(),
@@ -207,7 +213,11 @@ impl Inbox for SqliteStore {
             .and_then(|()| self.budget.take(events.len(), events.iter().map(NewEvent::size).sum()))
             .and_then(|permit| {
                 let (waiter, answer) = answers::channel();
-                let pending = Pending { events, waiter, permit };
+                let pending = Pending {
+                    events,
+                    waiter,
+                    permit: Some(permit),
+                };
                 self.writer
                     .send(Message::Accept(pending))
                     .map_err(|_| StoreError::Closed)?;

@@ -6,7 +6,7 @@ use std::{
     collections::VecDeque,
     mem,
     path::PathBuf,
-    sync::mpsc,
+    sync::{Arc, mpsc},
     time::{Duration, Instant},
 };
 
@@ -17,6 +17,7 @@ use super::{
     super::{
         Options, StoreError,
         batch::{HandoffSlot, Pending, take_capped},
+        budget::Budget,
     },
     alone::{self, Deferred},
     checkpoint::Checkpoints,
@@ -92,6 +93,7 @@ pub(super) struct Writer {
     db: Option<(Connection, Deadline)>,
     file: PathBuf,
     handoff: HandoffSlot,
+    budget: Arc<Budget>,
     options: Options,
     checked: effects::Checked,
     deferred: Deferred,
@@ -104,7 +106,12 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    pub(super) fn new(db: (Connection, Deadline), file: PathBuf, options: &Options, handoff: HandoffSlot) -> Self {
+    pub(super) fn new(
+        db: (Connection, Deadline),
+        file: PathBuf,
+        options: &Options,
+        (handoff, budget): (HandoffSlot, Arc<Budget>),
+    ) -> Self {
         let lanes = Lanes {
             are_used: !options.ordered.is_empty() || lanes::exist(&db.0).unwrap_or(true),
             woken: Cell::new(false),
@@ -113,6 +120,7 @@ impl Writer {
             db: Some(db),
             file,
             handoff,
+            budget,
             options: options.clone(),
             checked: effects::Checked::default(),
             deferred: Deferred::default(),
@@ -220,6 +228,10 @@ impl Writer {
 
         match committed {
             Ok(stale) => {
+                let took = start.elapsed();
+                if events > 0 {
+                    self.budget.flushed(took);
+                }
                 for flushed in flushed {
                     flushed.finish();
                 }
@@ -238,7 +250,7 @@ impl Writer {
                 if events > 0 {
                     #[allow(clippy::cast_precision_loss, reason = "a batch is small")]
                     metrics::histogram!("cerca_flush_events").record(events as f64);
-                    metrics::histogram!("cerca_flush_seconds").record(start.elapsed().as_secs_f64());
+                    metrics::histogram!("cerca_flush_seconds").record(took.as_secs_f64());
                 }
                 if let Some(checkpoints) = &mut self.checkpoints {
                     checkpoints.after_commit(&db);
