@@ -99,32 +99,36 @@ async fn a_stale_claim_has_no_effect(db: Db) {
 }
 
 async fn a_failing_statement_changes_nothing_and_spares_the_others(db: Db) {
-    let claims = prepared((0..20).map(|n| format!("e{n}")).collect(), &db).await;
-    let all = claims
-        .iter()
-        .enumerate()
-        .map(|(n, c)| db.store.apply(pay(c, if n % 4 == 0 { -1 } else { 1 })));
-    for (n, applied) in join_all(all).await.into_iter().enumerate() {
-        match applied.unwrap() {
-            Applied::Failed(why) => assert!(n % 4 == 0 && !why.is_empty(), "{n}: {why}"),
-            other => assert!(n % 4 != 0 && other == Applied::Done, "{n}: {other:?}"),
+    let claims = prepared((0..80).map(|n| format!("e{n}")).collect(), &db).await;
+    // After rounds in which all went well, and after others.
+    for (round, claims) in claims.chunks(20).enumerate() {
+        let fails = |n: usize| round % 2 == 1 && n % 4 == 0;
+        let cents = |n: usize| if fails(n) { -1 } else { 1 };
+        let all = claims.iter().enumerate().map(|(n, c)| db.store.apply(pay(c, cents(n))));
+        for (n, applied) in join_all(all).await.into_iter().enumerate() {
+            match applied.unwrap() {
+                Applied::Failed(why) => assert!(fails(n) && !why.is_empty(), "{n}: {why}"),
+                other => assert!(!fails(n) && other == Applied::Done, "{n}: {other:?}"),
+            }
         }
     }
-    assert_eq!(db.number("SELECT count(*) FROM payments").await, 15);
+    assert_eq!(db.number("SELECT count(*) FROM payments").await, 70);
+    assert_eq!(db.number("SELECT count(DISTINCT id) FROM payments").await, 70);
     assert_eq!(
         db.number("SELECT count(*) FROM deliveries WHERE state = 'claimed'")
             .await,
-        5
+        10
     );
     // The claim still holds, so the worker can settle it.
+    let failed = &claims[20];
     db.settle(
-        &claims[0],
+        failed,
         Outcome::Dead {
             error: "refused".to_owned(),
         },
     )
     .await;
-    assert_eq!(db.row("e0").await.status.as_str(), "failed");
+    assert_eq!(db.row(&failed.event.provider_event_id).await.status.as_str(), "failed");
 }
 
 async fn a_released_or_settled_delivery_is_not_applied(db: Db) {

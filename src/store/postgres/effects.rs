@@ -84,6 +84,7 @@ impl Effects {
                 lanes: self.lanes.clone(),
                 closing: self.closing.clone(),
                 is_slow: true,
+                are_trusted: false,
                 is_reported: false,
             };
             self.closing.tasks.spawn(lane.run());
@@ -104,6 +105,8 @@ struct Lane {
     closing: Closing,
     /// The last effect was slow, or there was none yet: one at a time.
     is_slow: bool,
+    /// All effects of the last transaction went well.
+    are_trusted: bool,
     /// A mistake in the statement was logged, and it has not worked since.
     is_reported: bool,
 }
@@ -115,7 +118,7 @@ impl Lane {
             let results = {
                 let gone = join_all(replies.iter_mut().map(oneshot::Sender::closed));
                 tokio::select! {
-                    results = answers(&mut self.link, &self.lanes, &effects) => Some(results),
+                    results = answers(&mut self.link, &self.lanes, &effects, self.are_trusted) => Some(results),
                     // Nobody waits: the worker stops, or has lost the claims. The server undoes what was begun.
                     _ = gone => None,
                 }
@@ -151,6 +154,9 @@ impl Lane {
 
     /// A mistake in the statement fails each attempt in the same way; one line is enough.
     fn report(&mut self, results: &[Result<Ran, StoreError>]) {
+        let is_well =
+            |result: &Result<Ran, StoreError>| matches!(result, Ok(ran) if !matches!(ran.applied, Applied::Failed(_)));
+        self.are_trusted = results.iter().all(is_well);
         for ran in results.iter().flatten() {
             self.is_slow = ran.is_slow;
             match &ran.applied {
@@ -170,8 +176,13 @@ impl Lane {
 }
 
 /// Applies the first effects, at least one; those that are left are due in the next transaction.
-async fn answers(link: &mut Link, lanes: &Lanes, effects: &[Effect]) -> Vec<Result<Ran, StoreError>> {
-    match apply(link, lanes, effects).await {
+async fn answers(
+    link: &mut Link,
+    lanes: &Lanes,
+    effects: &[Effect],
+    are_trusted: bool,
+) -> Vec<Result<Ran, StoreError>> {
+    match apply(link, lanes, effects, are_trusted).await {
         Ok(results) => results.into_iter().map(Ok).collect(),
         Err(Lost {
             fault: Fault::Connection,
@@ -185,7 +196,7 @@ async fn answers(link: &mut Link, lanes: &Lanes, effects: &[Effect]) -> Vec<Resu
 
 async fn alone(link: &mut Link, lanes: &Lanes, effect: &Effect) -> Result<Ran, StoreError> {
     for _ in 0..TRIES {
-        match apply(link, lanes, std::slice::from_ref(effect)).await {
+        match apply(link, lanes, std::slice::from_ref(effect), false).await {
             Ok(mut results) => return Ok(results.pop().unwrap_or_else(Ran::stale)),
             Err(Lost {
                 fault: Fault::Again, ..
@@ -232,10 +243,10 @@ impl Lost {
 
 /// One transaction. An error leaves nothing behind, or its outcome is unknown; in both cases the fence keeps the effect
 /// from happening twice.
-async fn apply(link: &mut Link, lanes: &Lanes, effects: &[Effect]) -> Result<Vec<Ran>, Lost> {
+async fn apply(link: &mut Link, lanes: &Lanes, effects: &[Effect], are_trusted: bool) -> Result<Vec<Ran>, Lost> {
     let longest = effects.iter().map(|effect| effect.limit).max().unwrap_or_default();
     // The server ends each statement; this is for a server that does not answer. A transaction has one slow effect at
-    // most, and a few statements of ours.
+    // most, which may be run twice, and a few statements of ours.
     let limit = longest.saturating_mul(3).saturating_add(link.limit());
     // Nothing has begun: a server that is away for a while costs no attempt.
     let start = Instant::now();
@@ -247,7 +258,7 @@ async fn apply(link: &mut Link, lanes: &Lanes, effects: &[Effect]) -> Result<Vec
     }
     let db = link.get().await.map_err(Lost::connection)?;
     let start = Instant::now();
-    let result = timeout(limit, effect::transaction(db, effects)).await;
+    let result = timeout(limit, effect::transaction(db, effects, are_trusted)).await;
     let (why, is_mistake) = match &result {
         Ok(Err(error)) => (describe(error, start.elapsed(), longest), is_mistake(error)),
         _ => (String::new(), false),
