@@ -102,7 +102,7 @@ async fn a_failing_statement_changes_nothing_and_spares_the_others(db: Db) {
     let claims = prepared((0..80).map(|n| format!("e{n}")).collect(), &db).await;
     // After rounds in which all went well, and after others.
     for (round, claims) in claims.chunks(20).enumerate() {
-        let fails = |n: usize| round % 2 == 1 && n % 4 == 0;
+        let fails = |n: usize| round % 2 == 1 && n.is_multiple_of(4);
         let cents = |n: usize| if fails(n) { -1 } else { 1 };
         let all = claims.iter().enumerate().map(|(n, c)| db.store.apply(pay(c, cents(n))));
         for (n, applied) in join_all(all).await.into_iter().enumerate() {

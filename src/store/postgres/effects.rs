@@ -105,7 +105,7 @@ struct Lane {
     closing: Closing,
     /// The last effect was slow, or there was none yet: one at a time.
     is_slow: bool,
-    /// All effects of the last transaction went well.
+    /// The last effects went well, and together.
     are_trusted: bool,
     /// A mistake in the statement was logged, and it has not worked since.
     is_reported: bool,
@@ -127,7 +127,7 @@ impl Lane {
                 self.link.cut();
                 continue;
             };
-            self.report(&results);
+            self.report(&results, effects.len());
             let mut taken = effects.into_iter().zip(replies);
             for (result, (_, reply)) in results.into_iter().zip(taken.by_ref()) {
                 let _ = reply.send(result.map(|ran| ran.applied));
@@ -153,10 +153,10 @@ impl Lane {
     }
 
     /// A mistake in the statement fails each attempt in the same way; one line is enough.
-    fn report(&mut self, results: &[Result<Ran, StoreError>]) {
-        let is_well =
-            |result: &Result<Ran, StoreError>| matches!(result, Ok(ran) if !matches!(ran.applied, Applied::Failed(_)));
-        self.are_trusted = results.iter().all(is_well);
+    fn report(&mut self, results: &[Result<Ran, StoreError>], taken: usize) {
+        let is_well = |ran: &Ran| !matches!(ran.applied, Applied::Failed(_));
+        let are_well = results.iter().all(|result| result.as_ref().is_ok_and(is_well));
+        self.are_trusted = are_well && results.len() == taken;
         for ran in results.iter().flatten() {
             self.is_slow = ran.is_slow;
             match &ran.applied {
@@ -241,8 +241,8 @@ impl Lost {
     }
 }
 
-/// One transaction. An error leaves nothing behind, or its outcome is unknown; in both cases the fence keeps the effect
-/// from happening twice.
+/// One transaction, and another where the first was undone for want of savepoints. An error leaves nothing behind, or its
+/// outcome is unknown; in both cases the fence keeps the effect from happening twice.
 async fn apply(link: &mut Link, lanes: &Lanes, effects: &[Effect], are_trusted: bool) -> Result<Vec<Ran>, Lost> {
     let longest = effects.iter().map(|effect| effect.limit).max().unwrap_or_default();
     // The server ends each statement; this is for a server that does not answer. A transaction has one slow effect at
