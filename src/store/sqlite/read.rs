@@ -236,10 +236,12 @@ async fn first_id_at(db: &SqlitePool, at: Option<i64>) -> Read<Option<i64>> {
     search(db, at).await.map(Some).map_err(|error| read_error(&error))
 }
 
+/// The first id and the one after the last. Apart, because SQLite reads all rows for both in one SELECT.
+const ENDS: &str =
+    "SELECT coalesce((SELECT min(id) FROM webhook_events), 0), coalesce((SELECT max(id) FROM webhook_events), 0) + 1";
+
 async fn search(db: &SqlitePool, at: i64) -> sqlx::Result<i64> {
-    let (low, high) = sqlx::query_as("SELECT coalesce(min(id), 0), coalesce(max(id), 0) + 1 FROM webhook_events")
-        .fetch_one(db)
-        .await?;
+    let (low, high) = sqlx::query_as(ENDS).fetch_one(db).await?;
     let mut search = Search { low, high, at };
     while let Some((low, high)) = search.probe() {
         let found =
@@ -353,4 +355,21 @@ fn number(row: &SqliteRow, column: usize) -> sqlx::Result<u64> {
 
 fn bind_time(sql: &mut QueryBuilder<Sqlite>, at: Timestamp) {
     sql.push_bind(at.as_microsecond());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ends_of_the_ledger_are_looked_up() {
+        let db = rusqlite::Connection::open_in_memory().unwrap();
+        db.execute_batch("CREATE TABLE webhook_events (id INTEGER PRIMARY KEY)")
+            .unwrap();
+        let mut plan = db.prepare(&format!("EXPLAIN QUERY PLAN {ENDS}")).unwrap();
+        let steps = plan.query_map([], |row| row.get::<_, String>(3)).unwrap();
+        let steps: Vec<String> = steps.map(Result::unwrap).collect();
+        assert!(!steps.iter().any(|step| step == "SCAN webhook_events"), "{steps:?}");
+        assert_eq!(steps.iter().filter(|step| *step == "SEARCH webhook_events").count(), 2);
+    }
 }
