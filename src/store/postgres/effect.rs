@@ -46,8 +46,8 @@ impl Ran {
 }
 
 /// Gives what became of the first effects, and leaves the rest when it takes long. Beside it the lanes of what is done.
-/// Statements that are trusted go without savepoints, which take twice as long as a short statement itself; where one fails
-/// all the same, nothing of that is left, and all are run again with them.
+/// Statements that are trusted go without savepoints, each of which takes two round trips; where one fails all the same,
+/// nothing of that is left, and all are run again with them.
 pub(super) async fn transaction(
     db: &mut PgConnection,
     effects: &[Effect],
